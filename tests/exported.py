@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.backends.host.standalone.main import flag_names, results_of
+from staged.backends.host.standalone.arrays import flag_names, is_written
 from staged.call.program import Program
 from staged.ir.types import DTYPES
 
@@ -89,7 +89,7 @@ def run_exported(program: Program, folder: Path) -> Any:
     outer = [reference.name for reference in program._traced.function.variables if reference.outer]
     variables = dict(zip(outer, program._traced.variables, strict=True))
     outputs = []
-    for parameter in results_of(artifact):
+    for parameter in filter(is_written, artifact.parameters):
         if parameter.role == "output":
             outputs.append(written(parameter.place, parameter.dtype))
         elif not parameter.part:

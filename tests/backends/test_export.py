@@ -243,8 +243,10 @@ def test_the_readme_names_the_flags_that_there_are():
         artifact = replace(ARTIFACT, threads=threads)
         text = readme(artifact, targets=["x86-64-v3"])
         named = set(re.findall(r"`(?:--)([a-z.]+)", text)) - {"help"}
-        main = export_files(artifact, {"x86-64-v3": artifact})["main.c"]
-        assert named == set(re.findall(r'^ {4}\{"([a-z.]+)", ', main, re.MULTILINE)), threads
+        files = export_files(artifact, {"x86-64-v3": artifact})
+        flags = re.findall(r'^ {4}\{"([a-z.]+)", ', files["main.c"], re.MULTILINE)
+        rows = re.findall(r'^ {4}\{"([a-z.]+)", (?!.*OUTPUT).*\},', files["scale_arrays.h"], re.MULTILINE)
+        assert named == {*flags, *rows}, threads
 
 
 def test_working_memory_is_enough_for_every_text_that_may_be_chosen():

@@ -14,6 +14,8 @@ from cffi import FFI
 from staged.backends.host.messages import spec_text
 from staged.code.support.format import SNIPPETS
 from staged.code.support.library import render
+from staged.code.support.printf import SNIPPETS as PRINTF
+from staged.code.support.printf import printf_format
 from staged.ir.types import COMPLEX_DTYPES, STORED_DTYPES, dtype_of
 from staged.ops.formatting import FormatSpec, parse_spec
 
@@ -55,6 +57,8 @@ int64_t driver_put(char kind, double f, double imag, int64_t i, const st_spec *s
     case 'z': st_put_c128(&text, f, imag, *spec); break;
     case 'i': st_put_i64(&text, i, *spec); break;
     case 'u': st_put_u64(&text, (uint64_t)i, *spec); break;
+    case 'R': st_put_real(&text, dtype, f); break;
+    case 'I': st_put_integer(&text, dtype, i); break;
     case 'b': st_put_bool(&text, i != 0, *spec); break;
     default: {
         st_format_element *element = NULL;
@@ -138,16 +142,19 @@ class CFormatter:
             kind = "b"
         if dtype.name == "u64":
             kind, array = "u", array.view(np.int64)  # the same bits, as the driver takes them
-        return self._put(kind.encode(), array, spec, dtype.name)
+        made = self._put(kind.encode(), array, spec, dtype.name)
+        if short := printf_format(dtype, spec):
+            assert self._put(b"I" if dtype.is_integer else b"R", array, spec, short) == made, (value, short)
+        return made
 
     def _put(self, kind: bytes, array: np.ndarray[Any, Any], spec: FormatSpec, element: str) -> str:
         scalar = array.item() if array.ndim == 0 else 0
         data = np.ascontiguousarray(array)
         length = self.library.driver_put(
             kind,
-            float(scalar.real) if kind in (b"d", b"f", b"c", b"z") else 0.0,
+            float(scalar.real) if kind in (b"d", b"f", b"c", b"z", b"R") else 0.0,
             float(scalar.imag) if kind in (b"c", b"z") else 0.0,
-            int(scalar) if kind in (b"i", b"u", b"b") else 0,
+            int(scalar) if kind in (b"i", b"u", b"b", b"I") else 0,
             self.spec(spec),
             self.ffi.from_buffer(data) if data.size else self.ffi.NULL,
             self.ffi.new("char[]", element.encode()),
@@ -173,7 +180,7 @@ def build(folder: Path, source: str, name: str, flags: Sequence[str] = ("-shared
 
 def driver(folder: Path, before: str = "") -> CFormatter:
     """The formatter compiled with the driver, and with `before` between the includes and the text."""
-    top, text = render([snippet.name for snippet in SNIPPETS])
+    top, text = render([snippet.name for snippet in (*SNIPPETS, *PRINTF)])
     elements = "\n".join(
         f'        if (strcmp(dtype, "{name}") == 0) {{ element = st_element_{name}; }}'
         for name in [*map(str, (*STORED_DTYPES, *COMPLEX_DTYPES)), "bool_as_integer"]

@@ -29,11 +29,11 @@ def test_statements_read_like_the_print() -> None:
     made = put_parts(PARTS[:5], VALUES)
     assert [line.strip() for line in print_body(made.body)] == [
         'ST_PUT(&text, "epoch ");',
-        "st_put_i64(&text, epoch, (st_spec){.width = 3, .precision = -1, .type = 'd'});",
+        'st_put_integer(&text, "%3lld", epoch);',
         'ST_PUT(&text, ": loss \\"");',
-        "st_put_f32(&text, loss, (st_spec){.precision = 4, .type = 'f'});",
+        'st_put_real(&text, "%.4f", loss);',
     ]
-    assert made.needs == ("text", "format_integer", "format_float")
+    assert made.needs == ("text", "put_integer", "put_real")
 
 
 def test_a_compiled_program_prints_what_python_prints(tmp_path: Path) -> None:

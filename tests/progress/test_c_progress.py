@@ -33,7 +33,8 @@ CASES = [
 
 
 def run(tmp_path: Path, body: str) -> str:
-    top, text = render(["progress"])
+    numbers = [name for name in ("put_real", "put_integer") if f"st_{name}(" in body]
+    top, text = render(["progress", *numbers])
     source = "\n".join(top) + f"\n{text}\nint main(void) {{\n{body}\n    return 0;\n}}\n"
     program = build(tmp_path, source, "program", flags=())
     return subprocess.run([str(program)], capture_output=True, check=True, timeout=300).stdout.decode()

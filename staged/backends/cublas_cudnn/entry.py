@@ -75,6 +75,7 @@ class CudaEntry:
     def write(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
         base = Declare(Variable("base", BYTES), Cast(BYTES, Name("arena")))
+        self.file.write_checked_fields(w)
         if not self.program.is_recursive:
             body = [*self.begin(), *self.body(structure, inner)]
             # There may be none, or none that has an element.

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from staged.backends.host.standalone.arrays import arrays_header
 from staged.backends.host.standalone.build import makefile, readme
 from staged.backends.host.standalone.library import (
     VARIANTS,
@@ -91,6 +92,7 @@ def companions(artifact: Artifact) -> dict[str, str]:
         **weights_files(artifact),
         **(examples if all(parameter.device == "cpu" for parameter in artifact.parameters) else {}),
         f"{name}_npy.h": npy_header(name),
+        f"{name}_arrays.h": arrays_header(artifact),
     }
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import Protocol
 
 from staged.backends.host.body import ERROR_KIND, FRAMES, OK, BodyEmitter, literal_int
@@ -41,6 +41,7 @@ from staged.code.support.iso_c import iso_c_form
 from staged.code.support.library import render
 from staged.code.support.team import NEED_TEAM, Shared, argument_macros, team_definitions
 from staged.code.support.vectors import width_snippet
+from staged.code.support.width import for_width
 from staged.code.tree import (
     Assign,
     CodeBuilder,
@@ -51,7 +52,7 @@ from staged.code.tree import (
 from staged.code.types import BYTES, CType, Space, pointer, scalar, word
 from staged.code.unused import drop_unused_locals, names_used
 from staged.code.uses import functions_called
-from staged.code.writer import Names, Writer
+from staged.code.writer import WIDTH, Names, Writer, broken
 from staged.ir.buffers import Plan, Stack, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
@@ -279,13 +280,14 @@ class ProgramFile:
 
     def render_support(self, structure: BodyEmitter, kernels: Sequence[KernelText]) -> tuple[tuple[str, ...], str]:
         """The includes and the text of the support functions that the program and these kernels use."""
-        asked = structure.text.snippets.keys() - {"memcpy"}
+        asked = structure.text.snippets.keys() - {"memcpy"} | ({"check_fields"} if self.checked_fields else set())
         if self.program.machine.is_iso_c:
             lines = structure.text.snippets
-            includes, support = render(asked, lambda snippet, user: iso_c_form(snippet, lines[user]))
+            includes, support = render(asked, lambda snippet, user: iso_c_form(snippet, lines.get(user)))
         else:
-            width = {width_snippet(self.program.machine.vector_bytes)} if kernels else set()
-            includes, support = render(asked | width)
+            width = self.program.machine.vector_bytes
+            asked |= {width_snippet(width)} if kernels else set()
+            includes, support = render(asked, lambda snippet, user: for_width(snippet, width))
         support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
         shared = dict.fromkeys(snippet.text for kernel in kernels for snippet in kernel.support)
         own = definitions(functions_of(self.program.function))
@@ -365,33 +367,43 @@ class ProgramFile:
         self.add_first_values(code, late, structure)
         return [*code.body, *structure.code.body]
 
-    def write_null_check(self, w: Writer) -> None:
-        """Return an error if the caller of an exported program has left a field out: Python's arrays are never NULL."""
+    @cached_property
+    def checked_fields(self) -> list[str]:
+        """The fields that the caller of an exported program may not leave out: Python's arrays are never NULL."""
         if self.program.function.exported is None:
-            return
+            return []
         checked = [each for each in self.program.parameters if not each.scalar and 0 not in each.shape]
-        by_layers: dict[int, list[tuple[str, str]]] = {}
-        """By number of layers, 0 for a field alone: (expression, name) of each field."""
+        found = []
         for entry in struct_entries(checked):
             for layers in entry.fields:
                 inside = f".{layers[0].field}" if layers[0].array else ""
                 is_alone = layers[0].index is None
-                index, empty = ("", "") if is_alone else ("[i]", "[]")
-                row = f"args->{entry.name}{index}{inside}", f"{entry.name}{empty}{inside}"
-                by_layers.setdefault(0 if is_alone else len(layers), []).append(row)
-        for count, rows in by_layers.items():
-            name_of_null = "st_null_of_layer" if count else "st_null"
-            with w.block(f"for (int i = 0; i < {count}; ++i)") if count else nullcontext():
-                w.line(f"const char *const {name_of_null} =")
-                for place, name in rows:
-                    w.line(f'    {place} == NULL ? "{name}" :')
-                w.line("    NULL;")
-                with w.block(f"if ({name_of_null} != NULL)"):
-                    w.line("host->error_kind = ST_OK;")
-                    w.line("host->error_claimed = 0;")
-                    layer, number = (" for layer %d", ", i") if count else ("", "")
-                    text = f"`%s` of the arguments is NULL{layer}"
-                    w.line(f'return st_fail(host, ST_VALUE_ERROR, -1, "{text}", {name_of_null}{number});')
+                found.append(f"ST_ONE({entry.name})" if is_alone else f"ST_EACH({entry.name}, {inside}, {len(layers)})")
+        return found
+
+    def write_checked_fields(self, w: Writer) -> None:
+        """Write the table of the fields that are checked when the program begins."""
+        if not self.checked_fields:
+            return
+        args = f"{self.program.name}_args"
+        w.comment("The arrays that the caller must pass.")
+        if any("ONE" in field for field in self.checked_fields):
+            w.line(f"#define ST_ONE(field) {{#field, offsetof({args}, field), 0, 1}}")
+        if any("EACH" in field for field in self.checked_fields):
+            w.line("#define ST_EACH(layers, field, count) \\")
+            w.line(
+                f'    {{#layers "[]" #field, offsetof({args}, layers[0] field), sizeof(({args} *)0)->layers[0], count}}'
+            )
+        with w.block("static const st_field st_fields[] =", ";"):
+            w.text("\n".join(broken("", self.checked_fields, ",", WIDTH)))
+        w.line()
+
+    def write_null_check(self, w: Writer) -> None:
+        """Return an error if the caller has left a field out."""
+        if self.checked_fields:
+            count = len(self.checked_fields)
+            with w.block(f"if (st_check_fields(host, args, st_fields, {count}) != ST_OK)"):
+                w.line("return host->error_kind;")
 
     def divide(
         self, w: Writer, statements: Sequence[Statement], structure: BodyEmitter, parameters: Mapping[str, CType]
@@ -444,6 +456,7 @@ class ProgramFile:
         statements = self.with_joined_fills(drop_unused_locals(self.entry_body(structure, inner)), structure)
         parameters = {name: type for name, type in structure.parameters.items() if name != "m"}
         statements = self.divide(w, statements, structure, parameters)
+        self.write_checked_fields(w)
         with w.block(body):
             if body == head:
                 self.write_null_check(w)

@@ -147,6 +147,16 @@ def struct_entries(parameters: Sequence[Parameter]) -> list[Entry]:
     return [Entry(list(run)) for _, run in itertools.groupby(in_struct_order(parameters), lambda each: each.entry)]
 
 
+def alike(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """By name of an array of structs: the entries that have the same struct, with arrays of the same shapes."""
+    found: dict[object, list[Entry]] = {}
+    for entry in entries:
+        if entry.parameters[0].array:
+            key = tuple((_row(layers)[0], layers[0].shape) for layers in entry.fields)
+            found.setdefault(key, []).append(entry)
+    return {entry.name: group for group in found.values() for entry in group}
+
+
 def own_names(name: str) -> set[str]:
     """The names that the header declares besides the structs of parameters, which no other name may equal."""
     words = "args release team_create team_destroy args_bytes host_bytes arena_bytes arena_create arena_free".split()
@@ -175,15 +185,20 @@ def entry_groups(name: str, entries: Sequence[Entry], types: Names) -> list[Grou
 
 
 def size_macros(name: str, parameters: Sequence[Parameter]) -> dict[str, str]:
-    """By place: the macro for the number of elements of an array. The arrays of equal layers have one macro."""
+    """By place: the macro for the number of elements of an array. The arrays of one field of a struct have one."""
+    groups = alike(struct_entries(parameters))
     macros: dict[tuple[str, str], str] = {}
+
+    def key_of(parameter: Parameter) -> tuple[str, str]:
+        return groups[parameter.array][0].name if parameter.array else "", parameter.field
+
     for parameter in parameters:
-        key = parameter.array, parameter.field
+        key = key_of(parameter)
         if not parameter.scalar and key not in macros:
             base = "_".join(part.strip("_") for part in (name, *key) if part).upper()
             numbered = (base if count == 1 else f"{base}_{count}" for count in itertools.count(1))
             macros[key] = next(f"{each}_SIZE" for each in numbered if f"{each}_SIZE" not in macros.values())
-    return {each.place: macros[each.array, each.field] for each in parameters if not each.scalar}
+    return {each.place: macros[key_of(each)] for each in parameters if not each.scalar}
 
 
 def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
@@ -192,11 +207,14 @@ def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
         return
     pairs = any(DTYPES[parameter.dtype].is_complex for parameter in parameters)
     w.comment("How many elements each array has" + (", two for a complex number." if pairs else "."))
+    sizes = {}
     for parameter in parameters:
-        if not parameter.scalar and not parameter.index:
+        if not parameter.scalar:
             extents = [extent for extent in parameter.shape if isinstance(extent, int)]
             floats = 2 if DTYPES[parameter.dtype].is_complex else 1
-            w.line(f"#define {macros[parameter.place]} {math.prod(extents) * floats}")
+            sizes[macros[parameter.place]] = math.prod(extents) * floats
+    for macro, size in sizes.items():
+        w.line(f"#define {macro} {size}")
     w.line()
 
 
@@ -222,11 +240,11 @@ def _paths(paths: Sequence[str]) -> str:
     """The names of the arrays of several layers: `blocks.*.norm.weight`, or the first and the last."""
     if len(paths) == 1:
         return paths[0]
-    before, after = _common_ends(paths)
+    before, after = common_ends(paths)
     return f"{before}*{after}" if after else f"{paths[0]} to {paths[-1]}"
 
 
-def _common_ends(paths: Sequence[str]) -> tuple[str, str]:
+def common_ends(paths: Sequence[str]) -> tuple[str, str]:
     """The common beginning and end of all paths, around the number of the layer."""
     before = os.path.commonprefix(list(paths)).rstrip("0123456789")
     after = os.path.commonprefix([path[len(before) :][::-1] for path in paths])[::-1]
@@ -254,7 +272,8 @@ def _write_layer(w: Writer, entries: Sequence[Entry], type: str) -> None:
     """The struct of one layer of arrays of structs."""
     rows = [_row(layers) for layers in entries[0].fields]
     width = max(len(declaration) for declaration, _ in rows)
-    w.comment(f"The arrays of one layer of {', '.join(f'`{entry.name}`' for entry in entries)}.")
+    *others, last = (f"`{entry.name}`" for entry in entries)
+    w.comment(f"The arrays of one layer of {' and '.join([', '.join(others), last] if others else [last])}.")
     with w.block(f"typedef struct {type}", f" {type};"):
         for declaration, note in rows:
             w.line(f"{declaration:<{width}}  // {safe_comment(note)}")
@@ -352,7 +371,7 @@ def header_text(
                     path = os.path.commonprefix([each.path for each in entry.parameters])
                     rows.append((f"{layers[entry.name]} {entry.name};", path.rpartition(".")[0]))
                     continue
-                after = _common_ends([each.path for each in first])[1]
+                after = common_ends([each.path for each in first])[1]
                 ends = (each.path.removesuffix(after) for each in (first[0], first[-1]))
                 rows.append((f"{layers[entry.name]} {entry.name}[{len(first)}];", " to ".join(ends)))
             else:

@@ -21,6 +21,7 @@ from staged.code.expr import (
     argument,
     call,
 )
+from staged.code.support.printf import printf_format
 from staged.code.tree import Assign, CodeBuilder, Declare, Do, Jump, Statement
 from staged.code.types import INDEX, scalar, word
 from staged.code.writer import c_string
@@ -113,6 +114,9 @@ def _put_value(value: Printed, spec: FormatSpec, shape: Expr) -> tuple[Expr, str
         name = "bool_as_integer" if as_integer else dtype.name
         element, rank = f"st_element_{name}", len(value.shape)
         return call("st_put_array", TEXT, value.expr, element, rank, shape, given), f"format_elements_{name}"
+    if format := printf_format(dtype, spec):
+        put = "put_integer" if dtype.is_integer else "put_real"
+        return call(f"st_{put}", TEXT, Literal(c_string(format)), value.expr), put
     if dtype.is_float:
         needed = f"format_{dtype}" if dtype.is_half else "format_float"
         return call(f"st_put_{dtype.name}", TEXT, value.expr, given), needed

@@ -57,6 +57,35 @@ static int st_in_layer(st_host *host, const char *before, long long number, cons
 }
 """
 
+_CHECK_FIELDS = """\
+// A pointer in the struct of arguments, or that of each layer, `stride` bytes apart.
+typedef struct st_field {
+    const char *name;
+    size_t offset, stride;
+    int layers;
+} st_field;
+
+// Stops the program if one of these pointers is NULL.
+static int st_check_fields(st_host *host, const void *args, const st_field *fields, int count) {
+    for (const st_field *field = fields; field < fields + count; ++field) {
+        for (int layer = 0; layer < field->layers; ++layer) {
+            const void *array;
+            memcpy(&array, (const char *)args + field->offset + (size_t)layer * field->stride, sizeof array);
+            if (array == NULL) {
+                host->error_kind = ST_OK;
+                host->error_claimed = 0;
+                if (field->stride == 0) {
+                    return st_fail(host, ST_VALUE_ERROR, -1, "`%s` of the arguments is NULL", field->name);
+                }
+                return st_fail(host, ST_VALUE_ERROR, -1, "`%s` of the arguments is NULL for layer %d", field->name,
+                               layer);
+            }
+        }
+    }
+    return ST_OK;
+}
+"""
+
 _NOTE = """\
 // Tell the caller what else runs on this device, and for which Python line (an index as for `st_fail`).
 __attribute__((unused, cold, format(printf, 3, 4)))
@@ -138,6 +167,7 @@ SNIPPETS = (
     Snippet("host", HOST_DECLARATIONS, includes=headers("stdint")),
     Snippet("fail", _FAIL, needs=("host",), includes=headers("stdarg", "stdbool", "stdio")),
     Snippet("in_layer", _IN_LAYER, needs=("host",), includes=headers("stdio", "string")),
+    Snippet("check_fields", _CHECK_FIELDS, needs=("fail",), includes=headers("stddef", "string")),
     Snippet("note", _NOTE, needs=("host",), includes=headers("stdarg", "stdio")),
     Snippet("stop", _STOP, needs=("host", "fail"), includes=headers("stdbool", "stddef")),
     Snippet("write", _WRITE, needs=("host",), includes=headers("stdbool", "stdio", "string")),

@@ -102,9 +102,10 @@ def render(
         assert name not in users, f"support snippets need each other: {' -> '.join((*users, name))}"
         if name in ordered:
             return
-        for needed in table[name].needs:
+        snippet = form(table[name], (*users, name)[0])
+        for needed in snippet.needs:
             add(needed, (*users, name))
-        ordered[name] = form(table[name], (*users, name)[0])
+        ordered[name] = snippet
 
     position = {name: index for index, name in enumerate(table)}
     for name in sorted(set(names), key=lambda name: position.get(name, -1)):

@@ -14,11 +14,12 @@ DRIVER = r"""
 #include "t_npy.h"
 // One line for each file named on standard input: what the array's elements come to, or why it was refused.
 int main(void) {
+    const npy_row row = {"x", "f32", "<f4", "F32", sizeof(float), 2, {2, 3}, 0, 0, 1, -1, NPY_INPUT, NULL, NULL};
     char path[4096];
     while (fgets(path, sizeof path, stdin) != NULL) {
         path[strcspn(path, "\n")] = '\0';
         npy_array array;
-        const char *problem = npy_read(path, "<f4", sizeof(float), 2, (const int64_t[]){2, 3}, &array);
+        const char *problem = npy_read(path, &row, &array);
         if (problem != NULL) {
             printf("refused: %s\n", problem);
             continue;
@@ -156,8 +157,9 @@ def test_a_key_given_twice_is_refused_though_python_takes_the_last(read):
 TRUTHS = r"""
 #include "t_npy.h"
 int main(void) {
+    const npy_row row = {"x", "bool", "|b1", "BOOL", sizeof(bool), 1, {6}, 0, 0, 1, -1, NPY_INPUT, NULL, NULL};
     npy_array array;
-    if (npy_read("truths.npy", "|b1", sizeof(bool), 1, (const int64_t[]){6}, &array) != NULL) {
+    if (npy_read("truths.npy", &row, &array) != NULL) {
         return 1;
     }
     for (int i = 0; i < 6; ++i) {

@@ -115,7 +115,8 @@ def test_neither_program_nor_header_grows_with_the_number_of_layers() -> None:
         assert len(few.source.splitlines()) == len(many.source.splitlines())
         assert len(few.header.splitlines()) == len(many.header.splitlines())
     header = programs[0].header
-    assert "train_blocks_layer blocks[4];" in header
+    assert "train_blocks_layer blocks[4];" in header and "train_blocks_layer velocity_blocks[4];" in header
+    assert "// The arrays of one layer of `blocks` and `velocity_blocks`.\n" in header
     assert re.search(r"float \*norm_weight; +// \(8,\)  variable  blocks\.block\*\.norm\.weight\n", header)
     assert "#define TRAIN_BLOCKS_NORM_WEIGHT_SIZE 8\n" in header
     assert re.search(r"const float \*rnn_bias_ih\[4\]; +// \(8,\)  variable  rnn\.bias_ih_l0 to rnn\.bias_ih_l3\n", header)
@@ -132,6 +133,26 @@ def test_an_exported_program_trains_the_layers_that_its_files_have(tmp_path: Pat
     for name, value in model.blocks.state_dict().items():
         np.testing.assert_array_equal(np.load(folder / f"blocks.{name}.npy"), value)
     assert run(folder, "times.run", str(folder)).returncode == 0
+    # A flag names the array of one layer, by its number as it is written in the state_dict.
+    changed, program = training(4)
+    changed.blocks[2].norm.bias.value = np.full(8, 0.5, np.float32)
+    np.save(folder / "bias.npy", np.full(8, 0.5, np.float32))
+    words = [*flags_of(program, folder), "--out", str(folder)]
+    done = run(folder, "train.run", *words, "--blocks.2.norm.bias", str(folder / "bias.npy"))
+    assert (done.returncode, done.stderr) == (0, "")
+    np.testing.assert_array_equal(np.load(folder / "result.npy"), program(X))
+    for layer in ("4", "02", "-1", "", "99999999999999999999"):
+        done = run(folder, "train.run", *words, f"--blocks.{layer}.norm.bias=x")
+        assert (done.returncode, f"there is no flag --blocks.{layer}.norm.bias;" in done.stderr) == (2, True)
+
+
+def test_no_file_of_a_folder_grows_with_the_number_of_layers(tmp_path: Path) -> None:
+    lines = []
+    for layers in (4, 7):
+        training(layers)[1].export(tmp_path / str(layers), target="portable")
+        texts = {file.name: file for file in (tmp_path / str(layers)).iterdir() if file.suffix != ".safetensors"}
+        lines.append({name: len(file.read_text().splitlines()) for name, file in texts.items()})
+    assert lines[0] == lines[1]
 
 
 def test_the_examples_of_a_folder_find_the_same_arrays(tmp_path: Path) -> None:

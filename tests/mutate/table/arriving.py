@@ -1,6 +1,6 @@
 """Planted faults of what a loader copies to a device beside its work."""
 
-from tests.mutate.mutant import Mutant
+from tests.mutate.mutant import Mutant, Text
 
 TESTS = "tests/test_prefetch_on_device.py"
 MEMORY = "tests/runtime/test_cuda_arriving.py"
@@ -199,9 +199,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a program's folder does not compile without warnings",
-        "backends.host.standalone.main:_write_main",
-        '"free_on_device((void *)args."',
-        '"free_on_device(args."',
+        "backends.host.standalone.main_text:DEVICES",
+        Text("static void send_arrays(void *args) {"),
+        "static void send_arrays(const void *args) {",
         case("strict_flags", "tests/backends/cublas_cudnn/test_export.py"),
     ),
 )

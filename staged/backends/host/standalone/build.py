@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staged.backends.host.standalone.arrays import WEIGHTS, arrays_of, is_written
 from staged.backends.host.standalone.library import VARIANTS, Variant
-from staged.backends.host.standalone.main import flag_names, flag_rows, results_of
-from staged.backends.host.standalone.weights import WEIGHTS, filed
+from staged.backends.host.standalone.main import flag_rows
+from staged.backends.host.standalone.weights import filed
 from staged.base.artifact import Artifact
 from staged.ir.types import shape_text
 
@@ -165,9 +166,11 @@ def readme(
     may have `{besides}` for what it takes besides a C compiler.
     """
     name = artifact.name
-    names = flag_names(artifact)
     rows = "\n".join(f"| `--{flag}` | {what} |" for flag, what in flag_rows(artifact, bool(targets)))
-    results = "\n".join(f"| `{names[p.place]}.npy` | {p.dtype} {shape_text(p.shape)} |" for p in results_of(artifact))
+    written = (row for row in arrays_of(artifact) if is_written(row.first))
+    results = "\n".join(
+        f"| `{row.flag}.npy` | {row.first.dtype} {shape_text(row.first.shape)}{row.layers} |" for row in written
+    )
     machine = f"The target is `{artifact.target}`" + (", any processor" if artifact.target == "portable" else "")
     machine = "The program runs on all processors, and uses their widest vectors" if targets else machine
     parts = [

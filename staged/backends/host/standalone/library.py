@@ -6,10 +6,12 @@ Tested by `tests/backends/native/test_export_interface.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from keyword import iskeyword
 
 from staged.backends.host.interface import size_macros, struct_entries
+from staged.backends.host.standalone.arrays import Row, rows_of
 from staged.backends.host.standalone.weights import filed, names_in_c
 from staged.base.artifact import Artifact, Parameter
 from staged.code.writer import Names, Writer
@@ -190,6 +192,16 @@ def _arrays(artifact: Artifact) -> list[Parameter]:
 _CTYPES = {name: f"c_{dtype.c_name.removesuffix('_t')}" for name, dtype in DTYPES.items()}
 
 
+def _written(artifact: Artifact) -> list[list[Row]]:
+    """The rows of the arrays that a program writes; those of the same layers are together."""
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in rows_of(artifact):
+        if not row.first.is_constant:
+            key = row.first.entry if row.is_of_layers else row.place
+            found.setdefault((key, len(row.parameters)), []).append(row)
+    return list(found.values())
+
+
 def example_c(artifact: Artifact, is_iso_c: bool = False) -> str:
     """A call from C, which is C++ too: inputs are zeros, except arrays of files."""
     name = artifact.name
@@ -241,10 +253,14 @@ def example_c(artifact: Artifact, is_iso_c: bool = False) -> str:
             w.line("return 1;")
         if not is_iso_c:
             w.line(f"{name}_arena_free(arena);")
-        for parameter in artifact.parameters:
-            if not parameter.is_constant:
-                array = arrays.get(parameter.place, f"args.{parameter.place}")
-                w.line(f'printf("{parameter.place}[0] = %g\\n", (double){array}[0]);')
+        for rows in _written(artifact):
+            first = rows[0]
+            with w.block(f"for (int i = 0; i < {len(first.parameters)}; ++i)") if first.is_of_layers else nullcontext():
+                for row in rows:
+                    array = arrays.get(row.place, f"args.{row.place.replace('*', 'i')}")
+                    number = "i, " if row.is_of_layers else ""
+                    label = row.place.replace("*", "%d")
+                    w.line(f'printf("{label}[0] = %g\\n", {number}(double){array}[0]);')
         if files and not is_iso_c:
             w.line(f"{name}_weights_free(weights);")
         w.line("return 0;")
@@ -324,10 +340,16 @@ def example_python(artifact: Artifact) -> str:
     entry = f"getattr(library, {name!r})" if iskeyword(name) else f"library.{name}"
     w.line(f"status = {entry}(ctypes.byref(args), arena, host)")
     w.line('assert status == 0, f"it stopped with error {status}"')
-    for parameter in artifact.parameters:
-        if not parameter.is_constant:
-            array = _in_python(parameter) if parameter.file else f"arrays[{parameter.place!r}]"
-            w.line(f'print("{parameter.place}[0] =", "%g" % {array}[0])')
+    for rows in _written(artifact):
+        if rows[0].is_of_layers:
+            w.line(f"for i in range({len(rows[0].parameters)}):")
+        for row in rows:
+            array = _in_python(row.first) if row.first.file else f"arrays[{row.place!r}]"
+            if row.is_of_layers:
+                array = array.replace("[0]", "[i]", 1)
+                w.line(f'    print("{row.place.replace("*", "%d")}[0] =" % i, "%g" % {array}[0])')
+            else:
+                w.line(f'print("{row.place}[0] =", "%g" % {array}[0])')
     if files:
         w.line(f"library.{name}_weights_free(weights)")
     return str(w)

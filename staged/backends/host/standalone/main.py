@@ -5,22 +5,18 @@ Tested by `tests/backends/test_export.py`.
 
 from __future__ import annotations
 
-import itertools
-import math
-import re
 from collections.abc import Iterator
 from functools import cache
 
-from staged.backends.host.standalone.main_text import ARRAYS, CORES, ENDING, FLAGS, FOLDER
-from staged.backends.host.standalone.npy import MOST_AXES
-from staged.backends.host.standalone.weights import filed, layout
+from staged.backends.host.standalone.arrays import arrays_of, flag_names
+from staged.backends.host.standalone.main_text import ARRAYS, CORES, DEVICES, ENDING, FLAGS, FOLDER, NUMBERS
+from staged.backends.host.standalone.weights import filed
 from staged.base.artifact import Artifact, Parameter
 from staged.code.support.library import render
 from staged.code.writer import Writer, c_string
 from staged.ir.types import DTYPES, INTEGER_DTYPES, shape_text, u64
 
 _HEADERS = "signal stdarg stdio stdlib string sys/stat unistd".split()
-_OWN_FLAGS = ("help", "out", "threads", "stack")
 _BOUNDS = {
     dtype.name: f"INT{8 * dtype.size}_MIN, INT{8 * dtype.size}_MAX"
     if dtype.kind == "i"
@@ -42,11 +38,12 @@ _LOCALS = frozenset(
 )
 """The names that `main` itself declares."""
 _AT_THE_TOP = frozenset(
-    """allocate array_flag bool_flag finish_output flag flags give_up given input_count inputs integer_flag needed
-    npy_array npy_compare npy_elements npy_free npy_header npy_make_bools npy_parse npy_problem npy_read npy_read_from
-    npy_read_header npy_skip_spaces npy_take npy_take_extent npy_take_item npy_take_shape npy_take_string npy_take_word
-    npy_text npy_write on_interrupt own_folder parse_flags program real_flag show_help stop unsigned_flag usable_cores
-    write_result""".split()
+    """allocate bool_flag finish_output flag flags free_on_devices give_up given integer_flag make_arrays needed
+    npy_array npy_compare npy_count npy_elements npy_find npy_free npy_get npy_header npy_item npy_item_at
+    npy_make_bools npy_name npy_parse npy_problem npy_read npy_read_header npy_role npy_row npy_set npy_skip_spaces
+    npy_take npy_take_extent npy_take_item npy_take_shape npy_take_string npy_take_word npy_text npy_write on_interrupt
+    own_folder owned parse_flags paths program real_flag send_arrays show_help stop unsigned_flag usable_cores value_of
+    write_results""".split()
 )
 """The functions, variables and types of its text."""
 _ON_DEVICES = frozenset("check to_device from_device free_on_device".split())
@@ -59,43 +56,23 @@ def words_of_main() -> frozenset[str]:
     return _LOCALS | _ON_DEVICES | _AT_THE_TOP
 
 
-def flag_names(artifact: Artifact) -> dict[str, str]:
-    """By place in the argument struct: the flag of an input, or the file of a result.
-    Labels hold what the user's dictionaries have as keys."""
-    names: dict[str, str] = {}
-    taken = set(_OWN_FLAGS)
-    for parameter in artifact.parameters:
-        base = "".join(c if c.isalnum() or c in "._-" else "_" for c in parameter.path)
-        if parameter.part == "seed" and "." not in base and "seed" not in taken:
-            base = "seed"  # of the default generator
-        numbered = (base if not number else f"{base}_{number + 1}" for number in itertools.count())
-        names[parameter.place] = name = next(name for name in numbered if name not in taken)
-        taken.add(name)
-    return names
-
-
-def results_of(artifact: Artifact) -> list[Parameter]:
-    """The outputs of a run: results, Variables that it writes, and the random counter at its end, unless it sets these
-    itself.
-    """
-    return [each for each in artifact.parameters if (not each.is_set_first if each.part else not each.is_constant)]
-
-
 def flag_rows(artifact: Artifact, many_threads: bool = False) -> Iterator[tuple[str, str]]:
     """(name, what it is) of each flag but --help, as `--help` and the README list them."""
+    for row in arrays_of(artifact):
+        first = row.first
+        if not first.part and first.role != "output":
+            default = f" (default: {first.file})" if first.file else ""
+            yield row.flag, f"{first.dtype} {shape_text(first.shape)}, a .npy file{default}{row.layers}"
+    yield from _flags_of_numbers(artifact, many_threads)
+
+
+def _flags_of_numbers(artifact: Artifact, many_threads: bool) -> Iterator[tuple[str, str]]:
     names = flag_names(artifact)
     for parameter in artifact.parameters:
-        if parameter.part and parameter.is_set_first:
-            continue
-        if parameter.part:
+        if parameter.part and not parameter.is_set_first:
             yield names[parameter.place], f"{_PARTS[parameter.part]} (default {parameter.start})"
-        elif parameter.role != "output":
-            what = (
-                parameter.dtype if parameter.scalar else f"{parameter.dtype} {shape_text(parameter.shape)}, a .npy file"
-            )
-            if parameter.file:
-                what += f" (default: {parameter.file})"
-            yield names[parameter.place], what
+        elif parameter.scalar and parameter.role != "output":
+            yield names[parameter.place], parameter.dtype
     if artifact.threads != 1:
         yield "threads", f"how many threads work (default {'one per core' if many_threads else '1'})"
     if artifact.recursive:
@@ -109,7 +86,6 @@ def main_source(artifact: Artifact, device_text: str = "", many_threads: bool = 
     `device_text` has the functions that put arrays on a device and fetch them, for programs which take some there.
     `many_threads` says that it runs on all cores if it is not told otherwise.
     """
-    assert all(len(parameter.shape) <= MOST_AXES for parameter in artifact.parameters)
     w = Writer()
     name = artifact.name
     w.comment(f"Runs `{name}` alone: arrays come from .npy files, numbers from flags. Generated by staged.")
@@ -121,14 +97,15 @@ def main_source(artifact: Artifact, device_text: str = "", many_threads: bool = 
     for header in sorted({*headers, "math", "string"}) if halves else headers:
         w.line(f"#include <{header}.h>")
     w.line()
-    w.line(f'#include "{name}.h"')
-    w.line(f'#include "{name}_npy.h"')
+    w.line(f'#include "{name}_arrays.h"')
     if filed(artifact):
         w.line(f'#include "{name}_weights.h"')
     w.text(ENDING)
     w.section("flags")
     _write_table(w, artifact, many_threads)
     w.text(FLAGS)
+    for text in _number_functions(artifact):
+        w.text(text)
     if halves:
         w.text(conversions)
     w.section("arrays")
@@ -139,6 +116,7 @@ def main_source(artifact: Artifact, device_text: str = "", many_threads: bool = 
         w.text(CORES)
     if device_text:
         w.text(device_text)
+        w.text(DEVICES)
     w.line()
     if artifact.sites:
         w.comment("The Python lines that errors name.")
@@ -148,7 +126,7 @@ def main_source(artifact: Artifact, device_text: str = "", many_threads: bool = 
                 w.line(f"{c_string(place)},")
         w.line()
     with w.block("int main(int argc, char **argv)"):
-        _write_main(w, artifact, "usable_cores()" if many_threads else "1")
+        _write_main(w, artifact, "usable_cores()" if many_threads else "1", bool(device_text))
     return str(w)
 
 
@@ -158,13 +136,31 @@ def _write_table(w: Writer, artifact: Artifact, many_threads: bool) -> None:
         w.line("const char *name;")
         w.line("const char *what;")
         w.line("const char *value;  // NULL until it is given")
-    for flag, what in flag_rows(artifact, many_threads):
+    for flag, what in _flags_of_numbers(artifact, many_threads):
         w.line(f"    {{{c_string(flag)}, {c_string(what)}, NULL}},")
     w.line("};")
     w.line("enum { FLAGS = sizeof flags / sizeof flags[0] };")
+    w.line()
+    w.line("static const char *paths[ST_ARRAYS + 1];  // the values of the flags of arrays")
 
 
-def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
+def _number_functions(artifact: Artifact) -> list[str]:
+    """The functions that read the numbers of a program from flags."""
+    used = {_function_of(parameter) for parameter in artifact.parameters if parameter.scalar}
+    has_state = any(parameter.part and not parameter.is_set_first for parameter in artifact.parameters)
+    if has_state or artifact.recursive or artifact.threads != 1:
+        used.add("integer_flag")
+    return [text for name, text in NUMBERS.items() if used and (name in used or name == "needed")]
+
+
+def _function_of(parameter: Parameter) -> str:
+    dtype = DTYPES[parameter.dtype]
+    if dtype.is_float or dtype.is_bool:
+        return "real_flag" if dtype.is_float else "bool_flag"
+    return "unsigned_flag" if dtype is u64 else "integer_flag"
+
+
+def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: bool) -> None:
     name = artifact.name
     names = flag_names(artifact)
     w.line(f'program = argc > 0 ? argv[0] : "{name}";')
@@ -200,24 +196,14 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
         "if (out != NULL && (stat(out, &folder) != 0 || !S_ISDIR(folder.st_mode) || access(out, W_OK | X_OK) != 0))"
     ):
         w.line('give_up(1, "--out: %s is no folder that can be written", out);')
-    for parameter in artifact.parameters:
-        if not parameter.scalar and not parameter.part:
-            _write_array(w, parameter, names[parameter.place])
+    w.line("make_arrays(&args);")
     if filed(artifact):
         w.line("void *weights = NULL;")
         w.line(f"const char *const problem = {name}_weights_load(own_folder(), &args, &weights);")
         with w.block("if (problem != NULL)"):
             w.line('give_up(2, "%s", problem);')
-    for parameter in artifact.parameters:
-        if parameter.device != "cpu":
-            field = f"args.{parameter.place}"
-            if parameter.role == "output":
-                zeros = f"zeros_{parameter.field}"
-                w.line(f"void *const {zeros} = {field};")
-                w.line(f"{field} = {_on_device('to_device', zeros, parameter)};")
-                w.line(f"free({zeros});")
-            else:
-                w.line(f"{field} = {_on_device('to_device', f'(void *){field}', parameter)};")
+    if has_device_arrays:
+        w.line("send_arrays(&args);")
     w.line("signal(SIGINT, on_interrupt);")
     if artifact.threads != 1:
         w.line(f"host.team = {name}_team_create(threads);")
@@ -232,17 +218,15 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
             w.line('fprintf(stderr, "%s%s%s\\n", place, *place ? ": " : "", host.message);')
         else:
             w.line('fprintf(stderr, "%s\\n", host.message);')
-    _write_results(w, artifact)
+    if has_device_arrays:
+        w.line("free_on_devices(&args, out != NULL && error == ST_OK);")
+    with w.block("if (out != NULL && error == ST_OK)"):
+        w.line("write_results(out, &args);")
     if artifact.threads != 1:
         w.line(f"{name}_team_destroy(host.team);")
     w.line(f"{name}_arena_free(arena);")
-    for parameter in artifact.parameters:
-        if parameter.device != "cpu":
-            w.line(f"free_on_device((void *)args.{parameter.place});")
-        elif parameter.role == "output":
-            w.line(f"free(args.{parameter.place});")
-    with w.block("for (int i = 0; i < input_count; ++i)"):
-        w.line("npy_free(&inputs[i]);")
+    with w.block("for (int i = 0; i < ST_ARRAYS; ++i)"):
+        w.line("npy_free(&owned[i]);")
     if filed(artifact):
         w.line(f"{name}_weights_free(weights);")
     with w.block("if (error == ST_OK)"):
@@ -250,21 +234,14 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
     w.line("return error == ST_OK ? 0 : error == ST_INTERRUPTED ? 130 : 1;")
 
 
-def _extents(parameter: Parameter) -> list[int]:
-    return [extent for extent in parameter.shape if isinstance(extent, int)]
-
-
 def _write_number(w: Writer, parameter: Parameter, name: str) -> None:
-    dtype = DTYPES[parameter.dtype]
-    label = c_string(name)
-    if dtype.is_bool:
-        value = f"bool_flag({label})"
-    elif dtype.is_float:
-        number = f"real_flag({label}, {_MOST[parameter.dtype]})"
-        value = f"st_{dtype}_from_f64({number})" if dtype.is_half else f"({dtype.c_name}){number}"
-    else:
-        function = "unsigned_flag" if dtype is u64 else "integer_flag"
-        value = f"({dtype.c_name}){function}({label}, {_BOUNDS[parameter.dtype]})"
+    dtype, function = DTYPES[parameter.dtype], _function_of(parameter)
+    bounds = _MOST.get(parameter.dtype) or _BOUNDS.get(parameter.dtype)
+    value = f"{function}({c_string(name)}{f', {bounds}' if bounds else ''})"
+    if dtype.is_half:
+        value = f"st_{dtype}_from_f64({value})"
+    elif not dtype.is_bool:
+        value = f"({dtype.c_name}){value}"
     w.line(f"args.{parameter.place} = {value};")
 
 
@@ -284,38 +261,3 @@ def _write_generators(w: Writer, artifact: Artifact) -> None:
             w.line(f"given({label}) == NULL ? {start} : integer_flag({label}, INT64_MIN, INT64_MAX),")
     for number, parameter in enumerate(parts):
         w.line(f"args.{parameter.place} = &numbers[{number}];")
-
-
-def _write_array(w: Writer, parameter: Parameter, name: str) -> None:
-    field = f"args.{parameter.place}"
-    if parameter.role == "output":
-        w.line(f"{field} = allocate({math.prod(_extents(parameter))} * {DTYPES[parameter.dtype].c_bytes});")
-    elif parameter.file:
-        with w.block(f"if (given({c_string(name)}) != NULL)"):
-            w.line(f"{field} = array_flag({c_string(name)}, {layout(parameter)});")
-    else:
-        w.line(f"{field} = array_flag({c_string(name)}, {layout(parameter)});")
-
-
-def _on_device(function: str, array: str, parameter: Parameter) -> str:
-    """A call of the functions that `device_text` has: a device by its number, an array, its bytes."""
-    number = next(iter(re.findall(r"\d+", parameter.device)), "0")
-    return f"{function}({number}, {array}, {math.prod(_extents(parameter))} * {DTYPES[parameter.dtype].c_bytes})"
-
-
-def _write_results(w: Writer, artifact: Artifact) -> None:
-    written = results_of(artifact)
-    if not written:
-        return
-    names = flag_names(artifact)
-    with w.block("if (out != NULL && error == ST_OK)"):
-        for parameter in written:
-            array = f"args.{parameter.place}"
-            call = f"write_result(out, {c_string(names[parameter.place])}, {layout(parameter)}"
-            if parameter.device == "cpu":
-                w.line(f"{call}, {array});")
-                continue
-            with w.block(""):
-                w.line(f"void *const fetched = {_on_device('from_device', array, parameter)};")
-                w.line(f"{call}, fetched);")
-                w.line("free(fetched);")

@@ -32,34 +32,44 @@ static void finish_output(void) {
 """
 
 FLAGS = r"""
-// Put each flag's value into the table; whether --help is among them.
+// Where the value of a flag is stored; NULL for an unknown flag.
+static const char **value_of(const char *name) {
+    for (size_t k = 0; k < FLAGS; ++k) {
+        if (strcmp(flags[k].name, name) == 0) {
+            return &flags[k].value;
+        }
+    }
+    const int number = npy_find(st_rows, name, false);
+    return number >= 0 && (npy_item_at(st_rows, number).row->role & NPY_INPUT) != 0 ? &paths[number] : NULL;
+}
+
+// Store the value of each flag. Returns whether --help is among them.
 static bool parse_flags(int argc, char **argv) {
     for (int i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--help") == 0) {
             return true;
         }
-        const char *const name = argv[i] + (argv[i][0] == '-' && argv[i][1] == '-' ? 2 : 0);
-        if (name == argv[i]) {
+        if (strncmp(argv[i], "--", 2) != 0) {
             give_up(2, "what is %s? --help lists the flags", argv[i]);
         }
-        const size_t length = strcspn(name, "=");
-        size_t k = 0;
-        while (k < FLAGS && (strlen(flags[k].name) != length || strncmp(flags[k].name, name, length) != 0)) {
-            ++k;
+        const char *const name = argv[i] + 2;
+        char *const equals = strchr(argv[i], '=');
+        if (equals != NULL) {
+            *equals = '\0';
         }
-        if (k == FLAGS) {
-            give_up(2, "there is no flag --%.*s; --help lists the flags", (int)length, name);
+        const char **const value = value_of(name);
+        if (value == NULL) {
+            give_up(2, "there is no flag --%s; --help lists the flags", name);
         }
-        if (flags[k].value != NULL) {
-            give_up(2, "--%s is given twice", flags[k].name);
+        if (*value != NULL) {
+            give_up(2, "--%s is given twice", name);
         }
-        if (name[length] == '=') {
-            flags[k].value = name + length + 1;
+        if (equals != NULL) {
+            *value = equals + 1;
         } else if (i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0) {
-            flags[k].value = argv[++i];
+            *value = argv[++i];
         } else {
-            give_up(2, "--%s has no value; one that begins with -- is given as --%s=VALUE", flags[k].name,
-                    flags[k].name);
+            give_up(2, "--%s has no value; one that begins with -- is given as --%s=VALUE", name, name);
         }
     }
     return false;
@@ -67,6 +77,23 @@ static bool parse_flags(int argc, char **argv) {
 
 static void show_help(void) {
     printf("usage: %s [flags]\n", program);
+    for (const npy_row *row = st_rows; row->name != NULL; ++row) {
+        if ((row->role & NPY_INPUT) == 0) {
+            continue;
+        }
+        printf("  --%s  %s (", row->name, row->dtype);
+        for (int axis = 0; axis < row->axes; ++axis) {
+            printf(axis == 0 ? "%lld" : ", %lld", (long long)row->shape[axis]);
+        }
+        printf(row->axes == 1 ? ",), a .npy file" : "), a .npy file");
+        if (row->file != NULL) {
+            printf(" (default: %s)", row->file);
+        }
+        if (row->layers > 1) {
+            printf(" (* is 0 to %d)", row->layers - 1);
+        }
+        printf("\n");
+    }
     for (size_t k = 0; k < FLAGS; ++k) {
         printf("  --%s  %s\n", flags[k].name, flags[k].what);
     }
@@ -74,22 +101,22 @@ static void show_help(void) {
 
 // The value of a flag; NULL where it is not given.
 static const char *given(const char *name) {
-    size_t k = 0;
-    while (strcmp(flags[k].name, name) != 0) {
-        ++k;
-    }
-    return flags[k].value;
+    return *value_of(name);
 }
+"""
 
-__attribute__((unused)) static const char *needed(const char *name) {
+NUMBERS = {
+    "needed": r"""
+static const char *needed(const char *name) {
     const char *const value = given(name);
     if (value == NULL) {
         give_up(2, "--%s is missing; --help lists the flags", name);
     }
     return value;
 }
-
-__attribute__((unused)) static int64_t integer_flag(const char *name, int64_t least, int64_t most) {
+""",
+    "integer_flag": r"""
+static int64_t integer_flag(const char *name, int64_t least, int64_t most) {
     const char *const text = needed(name);
     char *end = NULL;
     errno = 0;
@@ -102,9 +129,10 @@ __attribute__((unused)) static int64_t integer_flag(const char *name, int64_t le
     }
     return (int64_t)value;
 }
-
+""",
+    "unsigned_flag": r"""
 // A number that may be beyond INT64_MAX.
-__attribute__((unused)) static uint64_t unsigned_flag(const char *name, uint64_t least, uint64_t most) {
+static uint64_t unsigned_flag(const char *name, uint64_t least, uint64_t most) {
     const char *const text = needed(name);
     char *end = NULL;
     errno = 0;
@@ -118,8 +146,9 @@ __attribute__((unused)) static uint64_t unsigned_flag(const char *name, uint64_t
     }
     return (uint64_t)value;
 }
-
-__attribute__((unused)) static bool bool_flag(const char *name) {
+""",
+    "bool_flag": r"""
+static bool bool_flag(const char *name) {
     const char *const text = needed(name);
     const bool is_true = strcmp(text, "1") == 0 || strcmp(text, "true") == 0;
     if (!is_true && strcmp(text, "0") != 0 && strcmp(text, "false") != 0) {
@@ -127,9 +156,10 @@ __attribute__((unused)) static bool bool_flag(const char *name) {
     }
     return is_true;
 }
-
+""",
+    "real_flag": r"""
 // A number, inf or nan, whose size is at most `most`.
-__attribute__((unused)) static double real_flag(const char *name, double most) {
+static double real_flag(const char *name, double most) {
     const char *const text = needed(name);
     char *end = NULL;
     errno = 0;
@@ -143,33 +173,59 @@ __attribute__((unused)) static double real_flag(const char *name, double most) {
     }
     return value;
 }
-"""
+""",
+}
+"""The functions that read numbers from flags, by name: a program has those that it needs."""
 
 ARRAYS = r"""
-static npy_array inputs[FLAGS];
-static int input_count;
+static npy_array owned[ST_ARRAYS + 1];  // inputs from files, and the memory of results
 
-__attribute__((unused)) static void *array_flag(const char *name, const char *descr, size_t item, int axes,
-        const int64_t *shape) {
-    const char *const path = needed(name);
-    npy_array *const array = &inputs[input_count++];
-    const char *const problem = npy_read(path, descr, item, axes, shape, array);
-    if (problem != NULL) {
-        give_up(2, "--%s: %s: %s", name, path, problem);
+static void *allocate(size_t bytes) {
+    // Rounded up: aligned_alloc needs a multiple of the alignment. Zeroed: the program counts on it once.
+    const size_t rounded = (bytes + 64) / 64 * 64;
+    void *memory = aligned_alloc(64, rounded);
+    if (memory == NULL) {
+        give_up(1, "cannot get %zu bytes of memory", rounded);
     }
-    return array->data;
+    return memset(memory, 0, rounded);
 }
 
-__attribute__((unused)) static void write_result(const char *folder, const char *name, const char *descr, size_t item,
-        int axes,
-                                                 const int64_t *shape, const void *data) {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/%s.npy", folder, name) >= (int)sizeof path) {
-        give_up(1, "--out: %s is too long a path", folder);
+// Read the arrays that flags name, and allocate results.
+static void make_arrays(void *args) {
+    for (int number = 0; number < ST_ARRAYS; ++number) {
+        const npy_item item = npy_item_at(st_rows, number);
+        if ((item.row->role & NPY_INPUT) == 0) {
+            if (npy_get(args, item) == NULL) {
+                owned[number].data = allocate(npy_count(item.row) * item.row->item);
+            }
+        } else if (paths[number] != NULL) {
+            const char *const problem = npy_read(paths[number], item.row, &owned[number]);
+            if (problem != NULL) {
+                give_up(2, "--%s: %s: %s", npy_name(item), paths[number], problem);
+            }
+        } else if (item.row->file == NULL) {
+            give_up(2, "--%s is missing; --help lists the flags", npy_name(item));
+        }
+        if (owned[number].data != NULL) {
+            npy_set(args, item, owned[number].data);
+        }
     }
-    const char *const problem = npy_write(path, descr, item, axes, shape, data);
-    if (problem != NULL) {
-        give_up(1, "%s: %s", path, problem);
+}
+
+static void write_results(const char *folder, const void *args) {
+    for (int number = 0; number < ST_ARRAYS; ++number) {
+        const npy_item item = npy_item_at(st_rows, number);
+        if ((item.row->role & NPY_OUTPUT) == 0) {
+            continue;
+        }
+        char path[4096];
+        if (snprintf(path, sizeof path, "%s/%s.npy", folder, npy_name(item)) >= (int)sizeof path) {
+            give_up(1, "--out: %s is too long a path", folder);
+        }
+        const char *const problem = npy_write(path, item.row, npy_get(args, item));
+        if (problem != NULL) {
+            give_up(1, "%s: %s", path, problem);
+        }
     }
 }
 
@@ -179,15 +235,35 @@ static void on_interrupt(int signal_number) {
     (void)signal_number;
     stop = 1;
 }
+"""
 
-__attribute__((unused)) static void *allocate(size_t bytes) {
-    // Rounded up: aligned_alloc wants a multiple of the alignment. Zeroed: the program counts on it once.
-    const size_t rounded = (bytes + 64) / 64 * 64;
-    void *memory = aligned_alloc(64, rounded);
-    if (memory == NULL) {
-        give_up(1, "cannot get %zu bytes of memory", rounded);
+DEVICES = r"""
+// Copy arrays to the devices that the program needs them on.
+static void send_arrays(void *args) {
+    for (int number = 0; number < ST_ARRAYS; ++number) {
+        const npy_item item = npy_item_at(st_rows, number);
+        if (item.row->device >= 0) {
+            const size_t bytes = npy_count(item.row) * item.row->item;
+            npy_set(args, item, to_device(item.row->device, npy_get(args, item), bytes));
+        }
     }
-    return memset(memory, 0, rounded);
+}
+
+// Free the memory on devices; results are fetched first if they are needed.
+static void free_on_devices(void *args, bool is_needed) {
+    for (int number = 0; number < ST_ARRAYS; ++number) {
+        const npy_item item = npy_item_at(st_rows, number);
+        if (item.row->device < 0) {
+            continue;
+        }
+        void *const place = npy_get(args, item);
+        if (is_needed && (item.row->role & NPY_OUTPUT) != 0) {
+            npy_free(&owned[number]);
+            owned[number].data = from_device(item.row->device, place, npy_count(item.row) * item.row->item);
+            npy_set(args, item, owned[number].data);
+        }
+        free_on_device(place);
+    }
 }
 """
 

@@ -1,16 +1,13 @@
-"""`NAME_npy.h`: C that reads and writes `.npy` files.
+"""`NAME_npy.h`: C that reads and writes `.npy` files, for the rows of a table of arrays.
 
 The reader parses the header's dictionary with a parser of its own, which never looks beyond the bytes that the file
 has. It takes less than Python's syntax would allow (no comments, escapes or string prefixes), and nothing that NumPy
 refuses.
+
+Tested by `tests/backends/host/test_npy.py`.
 """
 
 from __future__ import annotations
-
-from staged.ir.types import DTYPES
-
-DESCR = {name: dtype.numpy.str for name, dtype in DTYPES.items()}
-"""The name of each dtype in a `.npy` header; bf16, which NumPy itself does not have, is two bytes of anything."""
 
 MOST_AXES = 32
 """Axes that the writer's buffer has room for, at 21 characters each."""
@@ -32,6 +29,91 @@ enum { NPY_LONGEST_HEADER = 10000, NPY_MOST_AXES = 32 };  // NumPy refuses longe
 static char npy_problem[512];  // why the last file was refused
 
 #define NPY_REFUSE(...) (snprintf(npy_problem, sizeof npy_problem, __VA_ARGS__), npy_problem)
+
+// ---- the table of arrays ------------------------------------------------------------------------
+
+enum npy_role { NPY_INPUT = 1, NPY_OUTPUT = 2, NPY_STATE = NPY_INPUT | NPY_OUTPUT };
+
+// An array of a program, or those of equal layers: `*` in their name is the number of the layer.
+typedef struct npy_row {
+    const char *name;   // of its flag, and of the file with its result
+    const char *dtype;  // in messages
+    const char *descr;  // the same in a .npy file
+    const char *word;   // the same in a file of weights
+    size_t item;        // bytes of an element
+    int axes;
+    int64_t shape[NPY_MOST_AXES];
+    size_t offset;  // of its pointer in the struct of arguments
+    size_t stride;  // from the pointer of a layer to that of the next
+    int layers;
+    int device;  // the number of the device that has it; -1: the host
+    enum npy_role role;
+    const char *file;  // the file with its elements; NULL: the caller passes it
+    const char *key;   // its name in the file of weights; NULL: `name`
+} npy_row;
+
+// The array of one layer of a row.
+typedef struct npy_item {
+    const npy_row *row;
+    int layer;
+} npy_item;
+
+// The array with this number, counted from the first row on.
+__attribute__((unused)) static npy_item npy_item_at(const npy_row *rows, int number) {
+    for (; number >= rows->layers; ++rows) {
+        number -= rows->layers;
+    }
+    return (npy_item){rows, number};
+}
+
+// The name of an array, until the next call.
+static const char *npy_name(npy_item item) {
+    static char name[512];
+    const char *const star = item.row->layers > 1 ? strchr(item.row->name, '*') : NULL;
+    if (star == NULL) {
+        return item.row->name;
+    }
+    snprintf(name, sizeof name, "%.*s%d%s", (int)(star - item.row->name), item.row->name, item.layer, star + 1);
+    return name;
+}
+
+// The number of the array with a name, or with a key in the file of weights; -1 for an unknown name.
+__attribute__((unused)) static int npy_find(const npy_row *rows, const char *name, bool is_key) {
+    int first = 0;
+    for (; rows->name != NULL; first += rows->layers, ++rows) {
+        const size_t before = strcspn(rows->name, "*");
+        if (is_key && rows->key != NULL) {
+            if (strcmp(rows->key, name) == 0) {
+                return first;
+            }
+        } else if (strncmp(rows->name, name, before) == 0) {
+            const long layer = rows->layers > 1 ? strtol(name + before, NULL, 10) : 0;
+            if (layer >= 0 && layer < rows->layers && strcmp(npy_name((npy_item){rows, (int)layer}), name) == 0) {
+                return first + (int)layer;
+            }
+        }
+    }
+    return -1;
+}
+
+static size_t npy_count(const npy_row *row) {
+    size_t count = 1;
+    for (int axis = 0; axis < row->axes; ++axis) {
+        count *= (size_t)row->shape[axis];
+    }
+    return count;
+}
+
+// The pointer to an array in the struct of arguments.
+__attribute__((unused)) static void *npy_get(const void *args, npy_item item) {
+    void *data;
+    memcpy(&data, (const char *)args + item.row->offset + (size_t)item.layer * item.row->stride, sizeof data);
+    return data;
+}
+
+__attribute__((unused)) static void npy_set(void *args, npy_item item, void *data) {
+    memcpy((char *)args + item.row->offset + (size_t)item.layer * item.row->stride, &data, sizeof data);
+}
 
 // ---- the header: a Python dictionary with the keys 'descr', 'fortran_order' and 'shape' ---------
 
@@ -205,25 +287,25 @@ static const char *npy_read_header(FILE *file, npy_header *header) {
     return NPY_REFUSE("not a .npy file: its header is no dictionary of 'descr', 'fortran_order' and 'shape'");
 }
 
-// Whether a header is of this type, order and shape; NULL, or what is different.
-static const char *npy_compare(const npy_header *header, const char *descr, int axes, const int64_t *shape) {
-    if (header->descr[0] == '>' && strcmp(header->descr + 1, descr + 1) == 0) {
-        return NPY_REFUSE("is big-endian; save it as x.astype(\"%s\")", descr);
+// Whether a header is of the type, order and shape of a row; NULL, or what is different.
+static const char *npy_compare(const npy_header *header, const npy_row *row) {
+    if (header->descr[0] == '>' && strcmp(header->descr + 1, row->descr + 1) == 0) {
+        return NPY_REFUSE("is big-endian; save it as x.astype(\"%s\")", row->descr);
     }
-    if (strcmp(header->descr, descr) != 0) {
-        return NPY_REFUSE("expected dtype %s, the header says %s", descr, header->descr);
+    if (strcmp(header->descr, row->descr) != 0) {
+        return NPY_REFUSE("expected dtype %s, the header says %s", row->descr, header->descr);
     }
-    if (header->axes != axes) {
-        return NPY_REFUSE("has %s axes than expected: %d instead of %d", header->axes > axes ? "more" : "fewer",
-                header->axes, axes);
+    if (header->axes != row->axes) {
+        return NPY_REFUSE("has %s axes than expected: %d instead of %d", header->axes > row->axes ? "more" : "fewer",
+                          header->axes, row->axes);
     }
-    for (int axis = 0; axis < axes; ++axis) {
-        if (header->shape[axis] != shape[axis]) {
-            return NPY_REFUSE("axis %d must be %lld long, the header says %lld", axis, (long long)shape[axis],
+    for (int axis = 0; axis < row->axes; ++axis) {
+        if (header->shape[axis] != row->shape[axis]) {
+            return NPY_REFUSE("axis %d must be %lld long, the header says %lld", axis, (long long)row->shape[axis],
                               (long long)header->shape[axis]);
         }
     }
-    if (header->is_fortran && axes > 1) {
+    if (header->is_fortran && row->axes > 1) {
         return NPY_REFUSE("is in Fortran order; save it with numpy.ascontiguousarray");
     }
     return NULL;
@@ -276,49 +358,30 @@ static void npy_make_bools(unsigned char *bytes, size_t count) {
     }
 }
 
-static const char *npy_read_from(FILE *file, const char *descr, size_t item, int axes, const int64_t *shape,
-        npy_array *array) {
-    npy_header header;
-    const char *problem = npy_read_header(file, &header);
-    if (problem == NULL) {
-        problem = npy_compare(&header, descr, axes, shape);
-    }
-    if (problem != NULL) {
-        return problem;
-    }
-    size_t count = 1;
-    for (int axis = 0; axis < axes; ++axis) {
-        count *= (size_t)shape[axis];
-    }
-    problem = npy_elements(file, item, count, array);
-    if (problem == NULL && strcmp(descr, "|b1") == 0) {
-        npy_make_bools(array->data, count);
-    }
-    return problem;
-}
-
-// Read an array that must have this type and shape, in C order. NULL, and the caller frees the array; else why not.
-__attribute__((unused)) static const char *npy_read(const char *path, const char *descr, size_t item, int axes,
-                                                    const int64_t *shape, npy_array *array) {
+// Read an array of a row, in C order. NULL, and the caller frees the array; else why not.
+__attribute__((unused)) static const char *npy_read(const char *path, const npy_row *row, npy_array *array) {
     memset(array, 0, sizeof *array);
     FILE *const file = fopen(path, "rb");
     if (file == NULL) {
         return NPY_REFUSE("cannot be opened: %s", strerror(errno));
     }
-    const char *const problem = npy_read_from(file, descr, item, axes, shape, array);
+    npy_header header;
+    const char *problem = npy_read_header(file, &header);
+    problem = problem != NULL ? problem : npy_compare(&header, row);
+    problem = problem != NULL ? problem : npy_elements(file, row->item, npy_count(row), array);
     (void)fclose(file);
+    if (problem == NULL && strcmp(row->descr, "|b1") == 0) {
+        npy_make_bools(array->data, npy_count(row));
+    }
     return problem;
 }
 
-// Write an array; NULL, or why that failed.
-__attribute__((unused)) static const char *npy_write(const char *path, const char *descr, size_t item, int axes,
-                                                     const int64_t *shape, const void *data) {
+// Write an array of a row; NULL, or why that failed.
+__attribute__((unused)) static const char *npy_write(const char *path, const npy_row *row, const void *data) {
     char header[64 + 21 * NPY_MOST_AXES];
-    int length = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
-    size_t count = 1;
-    for (int axis = 0; axis < axes; ++axis) {
-        length += snprintf(header + length, sizeof header - (size_t)length, "%lld,", (long long)shape[axis]);
-        count *= (size_t)shape[axis];
+    int length = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (", row->descr);
+    for (int axis = 0; axis < row->axes; ++axis) {
+        length += snprintf(header + length, sizeof header - (size_t)length, "%lld,", (long long)row->shape[axis]);
     }
     length += snprintf(header + length, sizeof header - (size_t)length, "), }");
     const int padded = (10 + length + 1 + 63) / 64 * 64 - 10;  // data starts at a multiple of 64
@@ -330,9 +393,9 @@ __attribute__((unused)) static const char *npy_write(const char *path, const cha
         return NPY_REFUSE("cannot be written: %s", strerror(errno));
     }
     errno = 0;
-    bool is_written = fwrite(head, 1, 10, file) == 10 && fprintf(file, "%s%*s\n", header, padded - length - 1,
-            "") == padded;
-    is_written = is_written && fwrite(data, item, count, file) == count;
+    const bool is_written = fwrite(head, 1, 10, file) == 10 &&
+                            fprintf(file, "%s%*s\n", header, padded - length - 1, "") == padded &&
+                            fwrite(data, row->item, npy_count(row), file) == npy_count(row);
     if (fclose(file) != 0 || !is_written) {
         return NPY_REFUSE("cannot be written: %s", strerror(errno));
     }

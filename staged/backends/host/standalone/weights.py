@@ -5,35 +5,15 @@ Tested by `tests/test_exported_state.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from staged.backends.host.constants import real, write_array
-from staged.backends.host.standalone.npy import DESCR
+from staged.backends.host.standalone.arrays import WEIGHTS, arrays_of
 from staged.base.artifact import Artifact, Parameter
 from staged.code.writer import Names, Writer, c_string
-from staged.ir.types import DTYPES, dtype_of, shape_text
-
-WEIGHTS = "weights.safetensors"
-"""The file of an exported folder that has the Variables."""
+from staged.ir.types import dtype_of, shape_text
 
 _READER = r"""
 // ---- the safetensors format ---------------------------------------------------------------------
 // The length of a header (u64, little-endian), the header (JSON), and the elements of the arrays.
-
-typedef struct st_row {
-    const char *name;
-    const char *dtype;
-    size_t item;  // bytes of an element
-    int axes;
-    const int64_t *shape;
-    const unsigned char *data;  // its elements in the file; NULL: the file does not have it
-} st_row;
-
-typedef struct st_memory {
-    npy_array file;
-    npy_array arrays[ST_ARRAYS];
-    int count;
-} st_memory;
 
 static int st_hex_digits(npy_text *text) {
     int value = 0;
@@ -120,13 +100,11 @@ static bool st_skip_texts(npy_text *text, char *buffer) {
     return true;
 }
 
-// One array of the header. It is entered in its row of the table, if it has one.
-static const char *st_take_array(npy_text *text, char *buffer, st_row *rows, int count, const unsigned char *data,
-                              size_t bytes) {
-    st_row *row = NULL;
-    for (int i = 0; i < count; ++i) {
-        row = strcmp(rows[i].name, buffer) == 0 ? &rows[i] : row;
-    }
+// One array of the header. Its place is entered if the program has it.
+static const char *st_take_array(npy_text *text, char *buffer, st_memory *memory, const unsigned char *data,
+                                 size_t bytes) {
+    const int number = npy_find(st_rows, buffer, true);
+    const npy_item item = npy_item_at(st_rows, number < 0 ? 0 : number);
     char dtype[16] = "";
     int64_t shape[NPY_MOST_AXES], places[2] = {0, 0};
     int axes = 0;
@@ -146,30 +124,31 @@ static const char *st_take_array(npy_text *text, char *buffer, st_row *rows, int
     if (!is_good) {
         return NPY_REFUSE("is not a safetensors file: its header is damaged");
     }
-    if (row == NULL) {
+    if (number < 0 || !st_is_weight(item.row)) {
         return NULL;
     }
-    if (strcmp(dtype, row->dtype) != 0) {
-        return NPY_REFUSE("`%s` must be %s, the file has %s", row->name, row->dtype, dtype);
+    if (strcmp(dtype, item.row->word) != 0) {
+        return NPY_REFUSE("`%s` must be %s, the file has %s", st_key(item), item.row->word, dtype);
     }
-    bool is_same = axes == row->axes;
-    size_t size = row->item;
+    // Complex numbers have a last axis of their two parts.
+    bool is_same = item.row->dtype[0] == 'c' ? axes > 0 && shape[--axes] == 2 : true;
+    is_same = is_same && axes == item.row->axes;
     for (int axis = 0; is_same && axis < axes; ++axis) {
-        is_same = shape[axis] == row->shape[axis];
-        size *= (size_t)shape[axis];
+        is_same = shape[axis] == item.row->shape[axis];
     }
     if (!is_same) {
-        return NPY_REFUSE("`%s` has another shape in the file", row->name);
+        return NPY_REFUSE("`%s` has another shape in the file", st_key(item));
     }
+    const size_t size = npy_count(item.row) * item.row->item;
     if (places[0] > places[1] || (size_t)places[1] > bytes || (size_t)(places[1] - places[0]) != size) {
-        return NPY_REFUSE("is cut off, or the offsets of `%s` are wrong", row->name);
+        return NPY_REFUSE("is cut off, or the offsets of `%s` are wrong", st_key(item));
     }
-    row->data = data + places[0];
+    memory->found[number] = data + places[0];
     return NULL;
 }
 
-static const char *st_take_header(const npy_array *file, size_t bytes, st_row *rows, int count) {
-    const unsigned char *const start = file->data;
+static const char *st_take_header(st_memory *memory, size_t bytes) {
+    const unsigned char *const start = memory->file.data;
     size_t length = 0;
     for (int i = 7; i >= 0; --i) {
         length = length << 8 | (bytes < 8 ? 0 : start[i]);
@@ -186,15 +165,15 @@ static const char *st_take_header(const npy_array *file, size_t bytes, st_row *r
         if (is_good && strcmp(buffer, "__metadata__") == 0) {
             is_good = st_skip_texts(&text, buffer);
         } else if (is_good) {
-            problem = st_take_array(&text, buffer, rows, count, start + 8 + length, bytes - 8 - length);
+            problem = st_take_array(&text, buffer, memory, start + 8 + length, bytes - 8 - length);
         }
     }
     free(buffer);
     return problem != NULL || is_good ? problem : NPY_REFUSE("is not a safetensors file: its header is damaged");
 }
 
-// Reads the arrays of the table from a file.
-static const char *st_read_weights(const char *path, st_row *rows, int count, st_memory *memory) {
+// Finds the arrays of the table in a file.
+static const char *st_read_weights(const char *path, st_memory *memory) {
     FILE *const file = fopen(path, "rb");
     if (file == NULL) {
         return NPY_REFUSE("cannot be opened: %s", strerror(errno));
@@ -210,32 +189,32 @@ static const char *st_read_weights(const char *path, st_row *rows, int count, st
     }
     (void)fclose(file);
     if (problem == NULL) {
-        problem = st_take_header(&memory->file, bytes, rows, count);
+        problem = st_take_header(memory, bytes);
     }
-    for (int i = 0; problem == NULL && i < count; ++i) {
-        if (rows[i].data == NULL) {
-            problem = NPY_REFUSE("does not have `%s`", rows[i].name);
+    for (int number = 0; problem == NULL && number < ST_ARRAYS; ++number) {
+        const npy_item item = npy_item_at(st_rows, number);
+        if (st_is_weight(item.row) && memory->found[number] == NULL) {
+            problem = NPY_REFUSE("does not have `%s`", st_key(item));
         }
     }
     return problem;
 }
 
-// The elements of a row. They are copied if they are not aligned in the file; bools are 0 or 1.
-static void *st_elements_of(const st_row *row, st_memory *memory) {
-    size_t size = row->item;
-    for (int axis = 0; axis < row->axes; ++axis) {
-        size *= (size_t)row->shape[axis];
-    }
-    unsigned char *data = (unsigned char *)memory->file.data + (row->data - (unsigned char *)memory->file.data);
-    if ((size_t)data % row->item != 0) {
+// The elements of an array. They are copied if they are not aligned in the file; bools are 0 or 1.
+static void *st_elements(st_memory *memory, int number) {
+    const npy_row *const row = npy_item_at(st_rows, number).row;
+    const size_t size = npy_count(row) * row->item;
+    unsigned char *const file = memory->file.data;
+    unsigned char *data = file + (memory->found[number] - file);
+    if ((size_t)data % (row->dtype[0] == 'c' ? row->item / 2 : row->item) != 0) {
         data = malloc(size + 1);
         if (data == NULL) {
             return NULL;
         }
-        memcpy(data, row->data, size);
-        memory->arrays[memory->count++].data = data;
+        memcpy(data, memory->found[number], size);
+        memory->arrays[number].data = data;
     }
-    if (strcmp(row->dtype, "BOOL") == 0) {
+    if (strcmp(row->word, "BOOL") == 0) {
         npy_make_bools(data, size);
     }
     return data;
@@ -269,9 +248,10 @@ def weights_header(artifact: Artifact) -> str:
         w.line("#endif")
         w.line()
         w.comment("Sets these fields of `args` from the files in `folder`, if they are NULL:")
-        for parameter in filed(artifact):
-            entry = f"`{parameter.path}` in " if parameter.file == WEIGHTS else ""
-            w.comment(f"  {parameter.place}: {entry}{parameter.file}")
+        for row in arrays_of(artifact):
+            if row.first.file:
+                entry = f"`{row.path}` in " if row.first.file == WEIGHTS else ""
+                w.comment(f"  {row.place}: {entry}{row.first.file}{row.layers}")
         w.comment("Returns NULL, or a message. Free the memory after the last call of the program.")
         w.line(f"const char *{name}_weights_load(const char *folder, {name}_args *args, void **memory);")
         w.line(f"void {name}_weights_free(void *memory);")
@@ -306,106 +286,113 @@ def names_in_c(artifact: Artifact) -> dict[str, str]:
     return {parameter.place: f"{artifact.name}_{names.fresh(parameter.place)}" for parameter in filed(artifact)}
 
 
-def word_of(parameter: Parameter) -> str:
-    """The format's name for the dtype of an array; complex numbers are pairs of floats."""
-    parts = {"c64": "f32", "c128": "f64"}
-    return parts.get(parameter.dtype, parameter.dtype).upper()
+_MEMORY = r"""
+typedef struct st_memory {
+    npy_array arrays[ST_ARRAYS];  // from .npy files, and copies
+@    npy_array file;
+@    const unsigned char *found[ST_ARRAYS];  // the elements in the file of weights
+} st_memory;
+"""
+_KEYS = r"""
+static bool st_is_weight(const npy_row *row) {
+    return row->file != NULL && strcmp(row->file, ST_FILE) == 0;
+}
 
+// The name of an array in the file of weights.
+static const char *st_key(npy_item item) {
+    return item.row->key != NULL ? item.row->key : npy_name(item);
+}
+"""
+_LOAD = r"""
+void NAME_weights_free(void *memory) {
+    st_memory *const all = memory;
+    for (int number = 0; all != NULL && number < ST_ARRAYS; ++number) {
+        npy_free(&all->arrays[number]);
+    }
+@    if (all != NULL) {
+@        npy_free(&all->file);
+@    }
+    free(all);
+}
 
-def shape_in_file(parameter: Parameter) -> tuple[int, ...]:
-    """The shape of an array in the file; complex numbers have a last axis of 2."""
-    extents = [extent for extent in parameter.shape if isinstance(extent, int)]
-    return (*extents, 2) if DTYPES[parameter.dtype].is_complex else tuple(extents)
+// The problem with a file of the folder, in `npy_problem`.
+static const char *st_problem(const char *path, const char *problem) {
+    char text[sizeof npy_problem];
+    (void)snprintf(text, sizeof text, "%s", problem);
+    return NPY_REFUSE("%.200s: %.300s", path, text);
+}
+
+static const char *st_load(const char *folder, NAME_args *args, st_memory *memory) {
+    char path[4096];
+@    bool is_whole = true;
+    for (int number = 0; number < ST_ARRAYS; ++number) {
+        const npy_item item = npy_item_at(st_rows, number);
+        if (item.row->file == NULL || npy_get(args, item) != NULL) {
+            continue;
+        }
+@        if (st_is_weight(item.row)) {
+@            is_whole = false;
+@            continue;
+@        }
+        if (snprintf(path, sizeof path, "%s/%s", folder, item.row->file) >= (int)sizeof path) {
+            return NPY_REFUSE("%.200s...: is too long a path", folder);
+        }
+        const char *const problem = npy_read(path, item.row, &memory->arrays[number]);
+        if (problem != NULL) {
+            return st_problem(path, problem);
+        }
+        npy_set(args, item, memory->arrays[number].data);
+    }
+@    if (is_whole) {
+@        return NULL;
+@    }
+@    if (snprintf(path, sizeof path, "%s/%s", folder, ST_FILE) >= (int)sizeof path) {
+@        return NPY_REFUSE("%.200s...: is too long a path", folder);
+@    }
+@    const char *const problem = st_read_weights(path, memory);
+@    if (problem != NULL) {
+@        return st_problem(path, problem);
+@    }
+@    for (int number = 0; number < ST_ARRAYS; ++number) {
+@        const npy_item item = npy_item_at(st_rows, number);
+@        if (st_is_weight(item.row) && npy_get(args, item) == NULL) {
+@            void *const data = st_elements(memory, number);
+@            if (data == NULL) {
+@                return NPY_REFUSE("`%s` does not fit into memory", st_key(item));
+@            }
+@            npy_set(args, item, data);
+@        }
+@    }
+    return NULL;
+}
+
+const char *NAME_weights_load(const char *folder, NAME_args *args, void **memory) {
+    *memory = calloc(1, sizeof(st_memory));
+    if (*memory == NULL) {
+        return "the weights do not fit into memory";
+    }
+    return st_load(folder, args, *memory);
+}
+"""
 
 
 def _source(artifact: Artifact) -> str:
     name = artifact.name
-    rows = filed(artifact)
-    weights = [parameter for parameter in rows if parameter.file == WEIGHTS]
+    has_weights = any(parameter.file == WEIGHTS for parameter in filed(artifact))
     w = Writer()
     w.comment(f"Generated by staged: reads the arrays that `{name}` had in Python. See {name}_weights.h.")
     w.line("#define _POSIX_C_SOURCE 200809L")
-    w.line(f'#include "{name}_npy.h"')
+    w.line(f'#include "{name}_arrays.h"')
     w.line(f'#include "{name}_weights.h"')
-    w.line()
-    w.line(f"enum {{ ST_ARRAYS = {len(rows)} }};")
-    if weights:
-        w.text(_READER)
-    else:
-        w.text("\ntypedef struct st_memory {\n    npy_array arrays[ST_ARRAYS];\n    int count;\n} st_memory;\n")
-    w.line()
-    with w.block(f"void {name}_weights_free(void *memory)"):
-        w.line("st_memory *const all = memory;")
-        with w.block("for (int i = 0; all != NULL && i < all->count; ++i)"):
-            w.line("npy_free(&all->arrays[i]);")
-        if weights:
-            with w.block("if (all != NULL)"):
-                w.line("npy_free(&all->file);")
-        w.line("free(all);")
-    w.line()
-    _write_load(w, name, rows, weights)
+    if has_weights:
+        w.line()
+        w.line(f"#define ST_FILE {c_string(WEIGHTS)}")
+    for text in (_MEMORY, *((_KEYS, _READER) if has_weights else ()), _LOAD):
+        w.text(_with_lines(text, has_weights).replace("NAME", name))
     return str(w)
 
 
-def _write_load(w: Writer, name: str, rows: Sequence[Parameter], weights: Sequence[Parameter]) -> None:
-    with w.block(f"static const char *st_load(const char *folder, {name}_args *args, st_memory *memory)"):
-        w.line("char path[4096];")
-        w.line("const char *problem = NULL;")
-        for parameter in rows:
-            if parameter.file != WEIGHTS:
-                with w.block(f"if (args->{parameter.place} == NULL)"):
-                    _write_path(w, parameter.file)
-                    w.line("void *data = NULL;")
-                    w.line(f"problem = npy_read(path, {layout(parameter)}, &memory->arrays[memory->count]);")
-                    _write_problem(w)
-                    w.line("data = memory->arrays[memory->count++].data;")
-                    w.line(f"args->{parameter.place} = data;")
-        if weights:
-            nulls = " && ".join(f"args->{parameter.place} != NULL" for parameter in weights)
-            with w.block(f"if ({nulls})"):
-                w.line("return NULL;")
-            _write_path(w, WEIGHTS)
-            with w.block("st_row rows[] =", ";"):
-                for parameter in weights:
-                    extents = ", ".join(map(str, shape_in_file(parameter) or (1,)))
-                    dtype = DTYPES[parameter.dtype]
-                    item = dtype.size // 2 if dtype.is_complex else dtype.size
-                    w.line(
-                        f"{{{c_string(parameter.path)}, {c_string(word_of(parameter))}, {item}, "
-                        f"{len(shape_in_file(parameter))}, (const int64_t[]){{{extents}}}, NULL}},"
-                    )
-            w.line(f"problem = st_read_weights(path, rows, {len(weights)}, memory);")
-            _write_problem(w)
-            for number, parameter in enumerate(weights):
-                with w.block(f"if (args->{parameter.place} == NULL)"):
-                    w.line(f"args->{parameter.place} = st_elements_of(&rows[{number}], memory);")
-                    with w.block(f"if (args->{parameter.place} == NULL)"):
-                        w.line(f'return NPY_REFUSE("`%s` does not fit into memory", rows[{number}].name);')
-        w.line("return problem;")
-    w.line()
-    with w.block(f"const char *{name}_weights_load(const char *folder, {name}_args *args, void **memory)"):
-        w.line("*memory = calloc(1, sizeof(st_memory));")
-        with w.block("if (*memory == NULL)"):
-            w.line('return "the weights do not fit into memory";')
-        w.line("return st_load(folder, args, *memory);")
-
-
-def _write_path(w: Writer, file: str) -> None:
-    with w.block(f'if (snprintf(path, sizeof path, "%s/%s", folder, {c_string(file)}) >= (int)sizeof path)'):
-        w.line('return NPY_REFUSE("%.200s...: is too long a path", folder);')
-
-
-def _write_problem(w: Writer) -> None:
-    with w.block("if (problem != NULL)"):
-        w.line("char text[sizeof npy_problem];")
-        w.line('(void)snprintf(text, sizeof text, "%s", problem);')
-        w.line('return NPY_REFUSE("%.200s: %.300s", path, text);')
-
-
-def layout(parameter: Parameter) -> str:
-    """The arguments of the functions for .npy files: dtype, bytes of an element, axes, shape."""
-    extents = ", ".join(map(str, [extent for extent in parameter.shape if isinstance(extent, int)] or [1]))
-    dtype = DTYPES[parameter.dtype]
-    return (
-        f"{c_string(DESCR[parameter.dtype])}, {dtype.c_bytes}, {len(parameter.shape)}, (const int64_t[]){{{extents}}}"
-    )
+def _with_lines(text: str, keeps: bool) -> str:
+    """A text with the lines that begin with `@`, or without them."""
+    lines = (line for line in text.splitlines() if keeps or not line.startswith("@"))
+    return "\n".join(line.removeprefix("@") for line in lines)

@@ -37,7 +37,7 @@ int collatz(const collatz_args *args, void *arena, st_host *host) {
     {
         st_text text;
         st_text_begin(&text, host);
-        st_put_i64(&text, steps, st_plain);
+        st_put_integer(&text, "%lld", steps);
         ST_PUT(&text, " steps\n");
         st_text_end(&text);
     }

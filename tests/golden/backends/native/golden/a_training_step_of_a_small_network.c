@@ -422,9 +422,9 @@ int train(const train_args *args, void *arena, st_host *host) {
             st_text text;
             st_text_begin(&text, host);
             ST_PUT(&text, "epoch ");
-            st_put_i64(&text, epoch, st_plain);
+            st_put_integer(&text, "%lld", epoch);
             ST_PUT(&text, ": loss ");
-            st_put_f32(&text, total, (st_spec){.precision = 4, .type = 'f'});
+            st_put_real(&text, "%.4f", total);
             ST_PUT(&text, "\n");
             st_text_end(&text);
         }
