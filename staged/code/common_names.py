@@ -21,11 +21,14 @@ from staged.code.writer import Names
 _NUMBERED = re.compile(r"([a-z]+)\d+")
 
 
-def common_words(names: Sequence[str]) -> list[str]:
-    """The common parts of names, in order: `layer` and `bn` of `layer1_bn1` and `layer2_bn3`."""
+def common_words(names: Sequence[str], numbered: bool = False) -> list[str]:
+    """The common parts of names, in order: `layer` and `bn` of `layer1_bn1` and `layer2_bn3`.
+
+    With `numbered`, numbers count: nothing of these, but `bn3` of `layer1_bn3` and `layer2_bn3`.
+    """
     if len({*names}) == 1:
         return names[0].split("_")
-    return reduce(_shared, [[_NUMBERED.sub(r"\1", word) if _NUMBERED.fullmatch(word) else word
+    return reduce(_shared, [[_NUMBERED.sub(r"\1", word) if not numbered and _NUMBERED.fullmatch(word) else word
                              for word in name.split("_")] for name in names])  # fmt: skip
 
 

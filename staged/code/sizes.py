@@ -41,7 +41,7 @@ MOST = 6
 
 _FLOAT = re.compile(r"-?\d+(\.\d+(e[-+]?\d+)?|e[-+]?\d+)f?")
 _RANDOM = re.compile("st_(random_bits|uniform|normal|bernoulli)")
-_CONSTANTS = {"*": "factor", "+": "offset", "-": "offset"}
+_CONSTANTS = {"*": "scale", "+": "offset", "-": "offset"}
 """The role of a constant, by operator."""
 
 Node = TypeVar("Node")
@@ -138,6 +138,8 @@ class _Rewriter:
 
     def __init__(self, choose: Choose) -> None:
         self.choose = choose
+        self.target = ""
+        """The beginning of the roles of constants: the variable whose value is rebuilt."""
         self.unrolled: set[Variable] = set()
         """Indices of loops that the compiler unrolls."""
 
@@ -174,7 +176,11 @@ class _Rewriter:
 
     def value(self, variable: Variable, value: Expr) -> Expr:
         """The value of a variable."""
-        return self.index(value, variable.text) if variable.type == INDEX else self.expr(value)
+        if variable.type == INDEX:
+            return self.index(value, variable.text)
+        self.target, outside = f"{variable.text}_", self.target
+        made, self.target = self.expr(value), outside
+        return made
 
     def rebuilt(self, node: Node) -> Node:
         """A statement or an expression with rebuilt parts."""
@@ -192,7 +198,7 @@ class _Rewriter:
         match e:
             case Literal(text):
                 type = _type_of(text)
-                return e if type is None else self.choose(e, Variable(role, type))
+                return e if type is None else self.choose(e, Variable(self.target + role, type))
             case Name():
                 return e
             case Cast("int32_t" | "int64_t", operand) if _is_of_indices(operand):

@@ -101,12 +101,15 @@ class Names:
             )
         return c_identifier(hint)
 
-    def fresh(self, hint: str, suffix: str = "") -> str:
-        """`hint` as an identifier, with `_2`, `_3`, ... where it is taken; `suffix` comes behind the number.
+    def fresh(self, hint: str, suffix: str = "", others: Iterable[str] = ()) -> str:
+        """`hint` as an identifier. If it is taken, one of `others`, else with `_2`, `_3`, ...; `suffix` comes behind
+        the number.
 
         `select_` is followed by `select_2`: two underscores in a row belong to the compilers of C++ and CUDA.
         """
         base = self.identifier(hint)
+        if self.taken(base):
+            base = next((name for name in map(self.identifier, others) if not self.taken(name)), base)
         names = self.numbers(base, suffix)
         first = next(names)
         name = first if not self.taken(first) else next(name for name in names if not self.taken(name))

@@ -275,7 +275,7 @@ class _Cascade:
 
     def taken_in(self, value: Operand, total: Reduction) -> tuple[Statement, ...]:
         """Add an f32 number to an f64 total."""
-        widened = Local("converted", f64, True)
+        widened = Local(f"wide_{value.name}" if isinstance(value, Local) else "wide", f64, True)
         return Compute(widened, prims.CAST, (value,), {}), Accumulate(total, widened)
 
     def total_loop(self, loop: Loop, sums: Sequence[Reduction]) -> Loop | Tile:
@@ -365,10 +365,10 @@ class _Cascade:
         for row in rows:
             sums, totals, at = row.array, wide[row.array], row.index
             before, sum_, widened, after = (
-                Local("total", f64),
-                Local("partial", f32),
-                Local("converted", f64, True),
-                Local("total", f64),
+                Local(f"old_{totals.name}", f64),
+                Local(f"partial_{sums.name}", f32),
+                Local(f"wide_partial_{sums.name}", f64, True),
+                Local(f"new_{totals.name}", f64),
             )
             joined += [
                 Load(before, totals, at),
@@ -378,7 +378,7 @@ class _Cascade:
                 Store(totals, at, after),
                 Store(sums, at, _zero(row)),
             ]
-            total, narrow = Local("total", f64), Local("converted", f32, True)
+            total, narrow = Local(totals.name, f64), Local(f"whole_{sums.name}", f32, True)
             loads[sums] = Load(total, totals, at)
             narrowed += [loads[sums], Compute(narrow, prims.CAST, (total,), {}), Store(sums, at, narrow)]
         begun = tuple(Store(wide[row.array], row.index, identity(prims.SUM, f64)) for row in rows)

@@ -44,6 +44,18 @@ class DerivedName(str):
     __slots__ = ()
 
 
+class QualifiedName(str):
+    """The user's name for a value, after a layer because other layers have a value of this name; `word` is the name."""
+
+    __slots__ = ("word",)
+    word: str
+
+    def __new__(cls, name: str, word: str) -> Self:
+        made = super().__new__(cls, name)
+        made.word = word
+        return made
+
+
 OWN = 4
 """The rank of the user's own name."""
 
@@ -77,10 +89,24 @@ def derived(hint: str, before: str = "", after: str = "") -> str:
     return type(hint)(name) if isinstance(hint, FieldName | LibraryName) else DerivedName(name)
 
 
+def short(hint: str) -> str:
+    """`block0_norm_deviation` -> `deviation`: what is enough of a name inside of a kernel."""
+    return hint.word if isinstance(hint, LibraryName | QualifiedName) else str(hint)
+
+
 @lru_cache(maxsize=1024)
 def as_name(words: str) -> str:
     """`model.0.weight` -> `model_0_weight`: words of the user's as a name."""
     return "".join(c if c.isalnum() else "_" for c in words)
+
+
+def inside(label: str, first: str) -> str:
+    """`block0_linear1` after `block0_norm` is `linear1`."""
+    words, before = label.split("_"), first.split("_")
+    same = 0
+    while same < min(len(before), len(words)) - 1 and before[same] == words[same]:
+        same += 1
+    return "_".join(words[same:])
 
 
 def name_of(value: Value) -> str:
@@ -100,7 +126,7 @@ def name_of(value: Value) -> str:
     if op.declared.is_opaque:
         return _name_of_result(op, value)
     if op.declared is prims.INDEX_CHECK:
-        return "index"
+        return f"{name_of(op.operands[0])}_index".lstrip("_")
     says_nothing = (CALL, ABSENT, FRAME_LOAD, FRAME_NULL, prims.CONSTANT)
     return "" if op.declared.is_control or op.declared in says_nothing else _described(op, value)
 

@@ -31,6 +31,8 @@ binomial_draw draw, permutation order, linear_recurrence state, cumsum running_t
 logcumsumexp running_log, cumargmax place, cumargmin place, iota index, real_part real, imag_part imaginary
 """
 NOUNS = dict(each.split() for each in _LISTED.replace("\n", " ").split(","))
+NOUNS_ALONE = frozenset(NOUNS.values())
+"""Nouns that say nothing without the name of another value."""
 _FURTHER = {"max_pool2d": "places", "sort": "places", "cumargmax": "places", "cumargmin": "places"}
 """The nouns for results after the first."""
 

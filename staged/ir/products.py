@@ -213,7 +213,7 @@ def cast_to(value: Operand, dtype: DType) -> tuple[tuple[Statement, ...], Operan
     """The cast of a number, where one is needed, and its result."""
     if value.dtype == dtype:
         return (), value
-    made = Local("converted", dtype, True)
+    made = Local(f"{value.name}_{dtype}" if isinstance(value, Local) else "converted", dtype, True)
     return (Compute(made, prims.CAST, (value,), {"dtype": dtype}),), made
 
 

@@ -29,7 +29,7 @@ from staged.ir.loops import (
     Store,
     Tile,
 )
-from staged.ir.names import is_users_name
+from staged.ir.names import is_users_name, name_of, short
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.numbers import as_held, same_number
 from staged.ir.types import DType, i64
@@ -244,7 +244,7 @@ class Evaluation:
                 raise AxisConflict
             return self.guarded(Constant(number, value.tensor.dtype), guards)
         if declared is prims.IOTA:
-            return self.guarded(self.position(at[attrs["axis"]], value.tensor.dtype, "index"), guards)
+            return self.guarded(self.position(at[attrs["axis"]], value.tensor.dtype, "position"), guards)
         source = op.operands[0]
         shape = extents(source)
         if declared is prims.STOP_GRADIENT:
@@ -301,7 +301,7 @@ class Evaluation:
         rank = len(extents(indices))
         along = at if op.declared is prims.TAKE_ALONG else at[axis : axis + rank]
         index = self.eval(indices, along)
-        checked = Local("index", i64)
+        checked = Local(f"{short(name_of(table))}_index".lstrip("_"), i64)
         extent = shape_of(table)[axis]
         check = CheckIndex(checked, index, extent, op.where, op.attrs.get("meaning", "index"))
         checking = self.put(check, self.operand_axes((index,)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.ir.declaration import prims
-from staged.ir.names import as_name, has_name, is_users_name, name_of
+from staged.ir.names import as_name, has_name, inside, is_users_name, name_of
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.types import Type
 from staged.kernels.kinds import is_inlined
@@ -189,12 +189,3 @@ def _joined(words: Sequence[str]) -> str:
     while len(kept) > 2 and (len(kept) > MOST_STEPS + 1 or len("_".join(kept)) > LONGEST):
         del kept[len(kept) // 2]
     return "_".join(kept)
-
-
-def inside(label: str, first: str) -> str:
-    """`block0_linear1` after `block0_norm` is `linear1`."""
-    words, before = label.split("_"), first.split("_")
-    same = 0
-    while same < min(len(before), len(words)) - 1 and before[same] == words[same]:
-        same += 1
-    return "_".join(words[same:])

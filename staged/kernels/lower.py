@@ -201,9 +201,9 @@ class Lowering(Evaluation):
                 updates: list[Store] = []
                 for op, (total, index) in totals.items():
                     value = self.eval(op.operands[0], self.affine(a.operand_dims[op]))
-                    before = Local("total", total.dtype)
+                    before = Local(f"old_{total.name}", total.dtype)
                     self.put(Load(before, total, index), frozenset(self.scopes[-1].axes))
-                    after, combine = Local("total", total.dtype), op.declared.combine
+                    after, combine = Local(f"new_{total.name}", total.dtype), op.declared.combine
                     assert combine is not None
                     self.put(Compute(after, combine, (before, value), {}), frozenset(self.scopes[-1].axes))
                     updates.append(Store(total, index, after))

@@ -108,7 +108,7 @@ def _scatter(name: str, p: Parts) -> Nest:
     place, inner = Axis("j", prod(indices), dim_of(p.op.operands[1])), Axis("k", after)
     out = p.outputs[0]
     index, load_index = p.load(p.array(1), Affine.of(place))
-    checked = Local("index", i64)
+    checked = Local(f"{p.outputs[0].name}_index", i64)
     check = CheckIndex(checked, index, p.symbolic[0][axis], p.op.where)
     update, load = p.load(
         p.array(2), Affine.of(outer, place.extent * after) + Affine.of(place, after) + Affine.of(inner)
@@ -130,7 +130,7 @@ def _scatter_along(name: str, p: Parts) -> Nest:
     shape, indices = p.shapes[0], p.shapes[1]
     axes = [Axis.over(axis_name(number), extent) for number, extent in enumerate(p.symbolic[1])]
     source, target = Affine(), Affine()
-    checked = Local("index", i64)
+    checked = Local(f"{p.outputs[0].name}_index", i64)
     for number, (loop, small, large) in enumerate(zip(axes, row_major(*indices), row_major(*shape), strict=True)):
         source = source + Affine.of(loop, small)
         target = target + (Affine.of(checked, large) if number == axis else Affine.of(loop, large))

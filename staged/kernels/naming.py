@@ -16,12 +16,24 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from staged.ir.declaration import prims
-from staged.ir.names import OWN, LibraryName, as_name, has_name, is_users_name, name_of, rank
+from staged.ir.names import (
+    OWN,
+    FieldName,
+    LibraryName,
+    QualifiedName,
+    as_name,
+    has_name,
+    inside,
+    is_users_name,
+    name_of,
+    rank,
+    short,
+)
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
-from staged.ir.nouns import NOUNS, noun_of
+from staged.ir.nouns import NOUNS, NOUNS_ALONE, noun_of
 from staged.ir.structure import FOR, VARIABLE_WRITE, WHILE
-from staged.ir.types import TensorType
-from staged.kernels.kernel_names import KernelNames, inside
+from staged.ir.types import TensorType, Type
+from staged.kernels.kernel_names import KernelNames, verb_of
 from staged.kernels.kinds import is_inlined, is_scalar
 from staged.kernels.words import of_operand
 from staged.source import Position, called_function
@@ -44,9 +56,15 @@ class Naming:
         self._moved: dict[Value, str] = {}
         """By value: the user's name for the same elements in another shape."""
         self._names: dict[tuple[Value, ...], str] = {}
+        self._layers: dict[str, set[str]] = {}
+        """By name of the user: the layers that have an array of this name."""
+        self._given: set[str] = set()
+        """The names that values have before kernels are named."""
+        self._carried: dict[str, Type] = {}
+        """By name: the type of the array with this name that a loop computes."""
+        self._arrays: dict[str, Value] = {}
+        """The arrays with a name, by name."""
         self._kernels = KernelNames(function.block)
-        self._trained: set[str] = set()
-        """The names of the arrays of a training step."""
         has_loops = any(op.declared in (FOR, WHILE) for op in function.block.ops)
         known: set[VariableRef] = set()
         for op in function.block.ops if has_loops else ():
@@ -64,12 +82,20 @@ class Naming:
         for op in block.ops:
             for inner in op.blocks:
                 self._follow(inner, after)
+            if op.declared.is_loop:
+                arrays = [value for value in op.results if isinstance(value.type, TensorType) and value.tensor.shape]
+                self._carried.update((value.hint, value.type) for value in arrays)
             if op.declared is VARIABLE_WRITE:
                 self.written.setdefault(op.operands[0], op.attrs["variable"])
             inside = (value for inner in op.blocks for value in inner.end.operands)
             if op.declared.is_move and op.operands and is_users_name(op.result.hint):
                 self._moved.setdefault(op.operands[0], op.result.hint)
                 self._name_views(op.operands[0], op.result.hint)
+            for value in op.results:
+                if has_name(value.hint):
+                    self._given.add(value.hint)
+                if op.where is not None and is_users_name(value.hint) and not is_scalar(value):
+                    self._layers.setdefault(value.hint, set()).add(op.where.part)
             if _is_backward(op) or any(value in after for value in (*op.operands, *inside)):
                 after.update(op.results)
 
@@ -121,8 +147,8 @@ class Naming:
         """The name of the kernel that computes `ops` and writes `results`, which get names if they have none."""
         key = tuple(results)
         if key not in self._names:
-            result = self._chosen(ops, results)
             kernel = self._kernel(ops, results)
+            result = self._chosen(ops, results, kernel)
             self._names[key] = kernel or result
             self._name_results(result, results, self.phases(ops, results), result == _fused(ops))
             layer = as_name(ops[-1].where.part) if ops[-1].where is not None else ""
@@ -130,19 +156,7 @@ class Naming:
                 self._names[key] = f"compute_{results[0].hint}"
             elif not kernel and layer and not result.startswith((layer, "fill", "repeat")):
                 self._names[key] = f"{layer}_{result}"
-            self._tell_apart(ops, results)
         return self._names[key]
-
-    def _tell_apart(self, ops: Sequence[Op], results: Sequence[Value]) -> None:
-        """Give arrays of an evaluation other names than those of the training step: `evaluate_h1`."""
-        arrays = [value for value in results if not is_scalar(value) and value not in self.written and value.hint]
-        if self.phases(ops, results) != ("forward",) or not self._kernels.is_evaluation(ops):
-            self._trained.update(map(str, (value.hint for value in arrays)))
-            return
-        for value in arrays:
-            if value.hint in self._trained:
-                word = value.hint.word if isinstance(value.hint, LibraryName) else str(value.hint)
-                value.hint = LibraryName(f"evaluate_{value.hint}", word=word)
 
     def _kernel(self, ops: Sequence[Op], results: Sequence[Value]) -> str:
         """The name of the function of a kernel, before its results get names."""
@@ -156,8 +170,8 @@ class Naming:
         name = (self._kernels.backward if phase == "backward" else self._kernels.forward)(named, made)
         return self._kernels.unique(name, ops, results, phase == "forward") if name else ""
 
-    def _chosen(self, ops: Sequence[Op], results: Sequence[Value]) -> str:
-        """The name of what a kernel computes, for its main result."""
+    def _chosen(self, ops: Sequence[Op], results: Sequence[Value], kernel: str) -> str:
+        """The name of what a kernel computes, for its main result; `kernel` is the name of its function."""
         phases = self.phases(ops, results)
         own = [value for value in results if value.producer and self.phase(value.producer) == phases[0]]
         main = self._main(own or results)
@@ -168,6 +182,8 @@ class Naming:
             return hint
         if main is not None and not steps:
             return f"compute_{hint}"
+        if steps and kernel and phases[0] == "forward" and not any(map(verb_of, ops)):
+            return kernel
         if steps:
             return before + "_".join(steps[-MOST_STEPS:])
         if ops[-1].declared is prims.BROADCAST_TO and all(map(is_inlined, ops)):
@@ -191,9 +207,13 @@ class Naming:
         """
         named = [self._hint(value) for value in results if has_name(self._hint(value))]
         free = not any(value.hint == kernel for value in results)
+        written = [as_name(self.written[value].name) for value in results if value in self.written]
         for value in results:
             op = value.producer
-            if op is None or (has_name(value.hint) and value not in self._moved) or is_users_name(value.hint):
+            if op is None:
+                continue
+            if (has_name(value.hint) and value not in self._moved) or is_users_name(value.hint):
+                self._qualify(op, value, written)
                 continue
             label, word = label_of(op.where), str(value.hint) or noun_of(op, value.index)
             passed = f"{label}_argument" if label in NOUNS else label
@@ -203,8 +223,10 @@ class Naming:
                 name = word = self._moved[value]
             elif value in self.written:
                 word = as_name(self.written[value].name)
+                if value.hint and written.count(word) > 1:  # members of a family
+                    word = f"{value.hint}_{word}"
                 name = word if value in self.initial else f"new_{word}"
-                word = str(value.hint) or word.rpartition("_")[2] if len(word) > LONG else word
+                word = _short_state(word, written, value.hint) if len(word) > LONG else word
                 word = word if value in self.initial else f"new_{word}"
             elif value.tensor.dtype.is_bool and named:
                 name = word = f"{named[0]}_mask"
@@ -215,6 +237,8 @@ class Naming:
                 and any(each in self.written for each in results)
             ):
                 name = word = f"d_{label}_{word}"
+            elif self._is_computed_again(op, value) and label:
+                name = f"{label}_{word}"
             elif is_main and (_is_float(value) or len(results) == 1):
                 free = False
                 name = of_operand(op, value) if is_of_ops or kernel in NOUNS else kernel
@@ -222,8 +246,45 @@ class Naming:
             elif self.phase(op) == "backward" and _is_float(value):
                 name = word = f"d_{passed or word}"
             else:
-                name = f"{label}_{word}" if label else of_operand(op, value)
-            value.hint = LibraryName(name, word=word)
+                name = of_operand(op, value)
+                if label:
+                    name = word if label in word.split("_") else f"{label}_{word}"
+                elif not value.hint:
+                    word = name
+            value.hint = LibraryName(name, word=name if word in NOUNS_ALONE and not is_scalar(value) else word)
+            self._qualify(op, value, written, new=True)
+
+    def _qualify(self, op: Op, value: Value, written: Sequence[str], new: bool = False) -> None:
+        """Put the layer or function before the name of an array, if other arrays have this name.
+
+        If this name is taken too, a noun follows the name, or the Variable that the kernel writes, or what the op
+        reads. A name that is `new` gives way to the names that values had before.
+        """
+        if is_scalar(value) or value in self.written:
+            return
+        hint, word = str(value.hint), short(value.hint)
+        before, rest = ("d_", hint.removeprefix("d_")) if hint.startswith("d_") else ("", hint)
+        made = [operand.producer.where for operand in op.operands if operand.producer is not None]
+        labels = [as_name(op.where.part), called_function(op.where)] if op.where is not None else []
+        labels += [as_name(where.part) for where in made if where is not None]
+        names = [f"{before}{label}_{rest}" for label in labels if label and not rest.startswith(label)]
+        is_carried = self._carried.get(hint, value.type) != value.type
+        if (len(self._layers.get(hint, ())) < 2 and not is_carried) or not any(labels):
+            names.insert(0, hint)
+        if self.phase(op) == "forward" and self._kernels.is_evaluation([op]):
+            names = [each for name in names for each in (name, f"evaluate_{name}")]
+        read = min(written, key=len) if written else _first_read(op)
+        names += [f"{hint}_{noun_of(op, value.index)}", f"{hint}_{read}" if read else hint, hint]
+        taken = self._given if new and not before else ()
+        name = next((each for each in names if self._arrays.get(each, value) is value and each not in taken), hint)
+        self._arrays.setdefault(name, value)
+        if name != hint:
+            is_own = is_users_name(value.hint)
+            value.hint = QualifiedName(name, word) if is_own else LibraryName(name, word=word)
+
+    def _is_computed_again(self, op: Op, value: Value) -> bool:
+        """Return whether the backward pass computes a value of the forward pass again."""
+        return self.phase(op) == "backward" and type(value.hint) is FieldName and not value.hint.startswith("d_")
 
     def _hint(self, value: Value) -> str:
         """The name of a result: the user's, or that of a layer."""
@@ -257,6 +318,23 @@ def _steps(ops: Iterable[Op], first: Phase, phase: Callable[[Op], Phase], result
         elif label and label not in found and op.where not in named and not is_inlined(op) and phase(op) == first:
             found[label] = inside(label, next(iter(found.values()), ""))
     return list(found.values())
+
+
+def _first_read(op: Op) -> str:
+    """The first value with a name that an op reads, or that its first operand is computed from."""
+    while op.operands:
+        named = next((name for value in op.operands if (name := value.hint) and has_name(name)), "")
+        if named or op.operands[0].producer is None:
+            return short(named).removeprefix("d_")
+        op = op.operands[0].producer
+    return ""
+
+
+def _short_state(name: str, written: Sequence[str], hint: str) -> str:
+    """The last part of the name of a Variable, behind its role if it is the state of an optimiser: `mean_weight`."""
+    last = name.rpartition("_")[2]
+    role = next((name.removesuffix(other) for other in written if name.endswith(f"_{other}")), "")
+    return f"{role}{last}" if role else hint or last
 
 
 def label_of(where: Position | None) -> str:

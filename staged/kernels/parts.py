@@ -96,7 +96,7 @@ class Parts:
     def add_to(self, array: ArrayRef, index: Affine, value: Operand, by: Declaration = prims.ADD) -> list[Statement]:
         """array[index] += value, or combined with it by another op"""
         before, load = self.load(array, index)
-        after = Local("total" if by is prims.ADD else "combined", array.dtype)
+        after = Local(f"new_{array.name}", array.dtype)
         return [load, Compute(after, by, (before, value), {}), Store(array, index, after)]
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from staged.ir.declaration import Declaration, prims
-from staged.ir.names import LibraryName
+from staged.ir.names import FieldName, short
 from staged.ir.nodes import Block, Op, Value
-from staged.ir.nouns import noun_of
+from staged.ir.nouns import NOUNS_ALONE, noun_of
 
 
 def _roles() -> dict[Declaration, tuple[str, ...]]:
@@ -58,16 +58,17 @@ def words_in(block: Block) -> Mapping[Value, str]:
     """By value: the value with a name that it is a part of."""
     for op in reversed(block.ops):
         for result in op.results:
-            whole, role = _short(result.hint), ""
+            own = _own(result.hint)
+            whole, role = short(own), ""
             uses = users.get(result, [])
             if not whole and len({user for user, _ in uses}) == 1:
                 user, place = uses[0]
                 whole = wholes.get(user.results[0], "")
                 passes = user.declared.is_move or user.declared in (prims.CAST, prims.NEGATIVE)
                 role = words.get(user.results[0], "").removeprefix(f"{whole}_") if passes else role_in(user, place)
-                role = "" if role == whole else role
+                role = noun_of(op) if op.declared.kind == "reduction" else "" if role == whole else role
             wholes[result] = whole
-            if result.hint:
+            if own:
                 words[result] = whole
             elif whole:
                 words[result] = f"{whole}_{role}" if role else whole
@@ -84,12 +85,12 @@ def of_operand(op: Op, result: Value, depth: int = 1) -> str:
             if not operand.producer.operands:
                 break
             operand = operand.producer.operands[0]
-        if operand.hint:
-            return f"{_short(operand.hint)}_{noun}"
+        if own := _own(operand.hint):
+            return f"{short(own)}_{noun}"
     made = op.operands[0].producer if op.operands else None
     return f"{of_operand(made, made.results[0], depth - 1)}_{noun}" if made is not None and depth else noun
 
 
-def _short(hint: str) -> str:
-    """`block0_norm_deviation` -> `deviation`: what is enough of a name inside of a kernel."""
-    return hint.word if isinstance(hint, LibraryName) else str(hint)
+def _own(hint: str) -> str:
+    """A name, but not a bare noun of a function of this library: `total`."""
+    return "" if isinstance(hint, FieldName) and hint in NOUNS_ALONE else hint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from staged.ir.builder import Builder
 from staged.ir.declaration import Declaration
+from staged.ir.names import FieldName, name_of, short
 from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.structure import CHECKPOINT, COMPOSITE
@@ -41,5 +42,8 @@ class _Inliner(Copier):
     def op(self, op: Op) -> None:
         if op.declared is self.kind:
             self.inline_op(op)
+            made = self.value(op.results[0])
+            if self.kind is COMPOSITE and not made.hint:
+                made.hint = FieldName(f"{short(name_of(op.operands[0]))}_{op.attrs['name']}".lstrip("_"))
         else:
             super().op(op)

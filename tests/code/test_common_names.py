@@ -28,6 +28,7 @@ def test_words_that_names_share_are_without_the_numbers_of_layers():
     assert common_words(["d_fc1_bias", "d_conv2_bias"]) == ["d", "bias"]
     assert common_words(["ln_1_weight", "ln_1_weight"]) == ["ln", "1", "weight"]
     assert common_words(["k", "v"]) == []
+    assert common_words(["layer1_bn3_relu", "layer2_bn3_relu"], numbered=True) == ["bn3", "relu"]
 
 
 def test_variables_have_the_words_that_their_names_share():

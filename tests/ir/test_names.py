@@ -25,7 +25,7 @@ def op(name: str, *operands, hint: str = "", **attrs):
         (lambda x: op("exp", x), "x_exponential"),
         (lambda x: op("cast", x), "x"),
         (lambda x: op("reshape", op("cast", op("add", x, x))), "x_total"),
-        (lambda x: op("index_check", x), "index"),
+        (lambda x: op("index_check", x), "x_index"),
         (lambda x: op("constant", value=1.0), ""),
         (lambda x: op("if", x), ""),
     ],

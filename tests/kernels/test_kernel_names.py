@@ -98,6 +98,47 @@ def test_the_evaluation_has_names_of_its_own() -> None:
     assert "evaluate_h" in source and "m->h_2" not in source, source
 
 
+class Squeeze(nn.Module):
+    """A layer whose variable has the name of the variables of other layers."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        self.first, self.second = nn.Linear(inputs, 20), nn.Linear(20, outputs)
+
+    def forward(self, x: Any) -> Any:
+        x = st.relu(self.first(x))
+        return st.sum(x) + st.tanh(self.second(x))
+
+
+def test_equal_names_of_arrays_are_told_apart_by_the_layers() -> None:
+    net = nn.Sequential(Squeeze(40, 30), Squeeze(30, 10))
+    opt = optim.AdamW(net.parameters(), lr=0.1)
+
+    def train(x: Any) -> Any:
+        x = st.sort(x - 1.0)
+        loss, grads = st.value_and_grad(lambda x: st.mean(net(x) ** 2), wrt=net)(x)
+        opt.step(grads)
+        return loss, net(x)
+
+    source = st.function(train, target="portable").stage(X).source
+    fields = " ".join(re.findall(r"typedef struct \{([^}]*)\} \w+;", re.sub(r"//.*", "", source)))
+    names = re.findall(r"\w+", fields)
+    assert {"squeeze0_x", "squeeze1_x", "evaluate_squeeze0_x", "squeeze0"} <= {*names}, names
+    assert not [name for name in names if re.fullmatch(r".*_\d", name)], names
+
+
+def test_functions_that_differ_have_names_without_numbers() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU())
+    opt = optim.SGD(net.parameters(), lr=0.1)
+
+    def train(x: Any) -> Any:
+        loss, grads = st.value_and_grad(lambda x: st.mean(net(x) ** 2), wrt=net)(x)
+        opt.step(grads)
+        return loss, net(x)
+
+    functions = functions_of(train, np.ones((2, 1, 10, 10), np.float32))
+    assert not [name for name in functions if re.sub(r"_\d+$", "", name) in functions.keys() - {name}], functions.keys()
+
+
 def test_a_number_is_described_by_the_value_that_it_comes_from() -> None:
     def program(n: Any) -> Any:
         total = st.zeros(())

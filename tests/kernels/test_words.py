@@ -45,6 +45,25 @@ def test_a_value_of_the_library_has_the_name_that_it_has_there() -> None:
     assert {"centre", "centred", "rstd"} <= {*re.findall(r"\w+", source)}, source
 
 
+def test_a_function_s_result_has_its_name_and_that_of_its_argument() -> None:
+    def program(f: Any, i: Any) -> Any:
+        return st.sigmoid(f) * st.sigmoid(i)
+
+    found = {*DECLARED.findall(source_of(program, X, X))}
+    assert {"f_sigmoid_term", "i_sigmoid_term"} <= found, found
+
+
+def test_a_bare_noun_of_the_library_gives_way_to_the_value_that_it_is_a_part_of() -> None:
+    source = source_of(lambda x: st.layer_norm(x, (40,)), X)
+    assert {"centre_total", "rstd_total"} <= {*DECLARED.findall(source)}, source
+    assert not re.search(r"\btotal(_\d+)?\b", source), source
+
+
+def test_a_checked_index_is_named_after_the_array() -> None:
+    source = source_of(lambda tokens, rows: tokens[rows] + tokens[rows + 1], X, np.array([0, 2, 1]))
+    assert "tokens_index" in source and "index_" not in source.replace("_index_", ""), source
+
+
 def test_kernels_that_differ_in_names_alone_are_one() -> None:
     """Kernels that are written in place do not depend on the lengths of names."""
 

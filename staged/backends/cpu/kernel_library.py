@@ -21,6 +21,7 @@ from staged.code.tree import Function
 from staged.code.writer import Names
 from staged.ir.cascade import cascade_sums
 from staged.ir.machine import Machine
+from staged.ir.names import name_of, short
 from staged.ir.nodes import Op
 from staged.ir.structure import CONTRACTION, KERNEL
 from staged.source import Position
@@ -59,7 +60,8 @@ class KernelLibrary:
         key = _loops_of(op)
         if key is not None and key in self.known:
             return self.known[key]
-        name = self.names.fresh(str(op.attrs.get("name") or op.attrs.get("call") or "kernel"))
+        name = str(op.attrs.get("name") or op.attrs.get("call") or "kernel")
+        name = self.names.fresh(name, others=[f"{name}_{short(name_of(operand))}" for operand in op.operands])
         made = self.emit(op, name)
         first = self.known.setdefault(_shape_of(made), made)
         if first is not made:
@@ -78,9 +80,9 @@ class KernelLibrary:
                 groups.setdefault(user.shape, {}).setdefault(kernel.name, user)
         self._join_long_sums(groups)
         made = self._with_shared_epilogues(kernels)
-        for group in groups.values():
-            for users, code, rows in _alike(group.values()):
-                made |= self._merged(users, code, rows)
+        shared = [each for group in groups.values() for each in _alike(group.values())]
+        for users, code, rows in sorted(shared, key=lambda each: -len(each[0])):  # the first choice of names
+            made |= self._merged(users, code, rows)
         return self._for_calls({op: _as_one(kernel, made[kernel.name]) if kernel.name in made else kernel
                                 for op, kernel in kernels.items()})  # fmt: skip
 
@@ -151,7 +153,8 @@ class KernelLibrary:
         """By name, the kernels that share a function, each with its numbers."""
         for user in users:
             self.names.used.discard(user.kernel.name)
-        name = self.names.fresh(_common_name(users))
+        name = _common_name(users)
+        name = self.names.fresh(name, others=_other_names(name, users, code))
         code = replace(code, name=name, comments=common_comments([user.op for user in users]))
         parameters = tuple((p.variable.type.before_name, p.variable.text) for p in code.parameters)
         text = print_function(code, self.dialect)
@@ -212,7 +215,20 @@ def _common_name(users: Sequence[User]) -> str:
     words = [word for word in dict.fromkeys(words) if len(word) > 1 and not word.isdigit()]
     if words and is_gradient:
         words.append("gradient")
-    return "_".join([*words, first] if first else words) or users[0].kernel.name
+    is_in_words = any(first.startswith(word) for word in words)
+    return "_".join([*words, first] if first and not is_in_words else words) or users[0].kernel.name
+
+
+def _other_names(name: str, users: Sequence[User], code: Function) -> Iterator[str]:
+    """Names for a function if the common name of its kernels is taken: with the part of the program, with the numbers
+    of the layers, with the first parameter.
+    """
+    names = [user.kernel.name for user in users]
+    if all(each.startswith("evaluate_") for each in names):
+        yield f"evaluate_{name.removeprefix('evaluate_')}"
+    yield "_".join(common_words(names, numbered=True))
+    for parameter in code.parameters:
+        yield "_".join([name, *(word for word in parameter.variable.text.split("_") if word not in name.split("_"))])
 
 
 def _loops_of(op: Op) -> object:

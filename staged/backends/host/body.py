@@ -10,7 +10,7 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from staged.backends.host.argument_fields import ArgumentField
@@ -148,12 +148,17 @@ class BodyEmitter:
         """A fresh C name for a local."""
         return self.local_names.fresh(hint or "t")
 
-    def file_name(self, hint: str) -> str:
+    def kept_name(self, hint: str) -> str:
+        """A fresh C name for a value that a loop keeps; not that of a function with a number."""
+        outer = self.local_names.outer
+        return self.name(f"kept_{hint}" if outer is not None and outer.taken(outer.identifier(hint)) else hint)
+
+    def file_name(self, hint: str, others: Iterable[str] = ()) -> str:
         """A fresh C name for a function."""
         assert self.local_names.outer is not None
-        name = self.local_names.outer.fresh(hint)
+        name = self.local_names.outer.fresh(hint, others=others)
         while name in self.local_names.used:
-            name = self.local_names.outer.fresh(hint)
+            name = self.local_names.outer.fresh(hint, others=others)
         self.local_names.used.add(name)
         return name
 

@@ -59,6 +59,7 @@ class BufferGroups:
     def __init__(self, function: Function, plan: Plan, types: Names) -> None:
         self.of = groups_of(function, plan)
         self.types = types
+        self.names = {(group, c_identifier(buffer.name)) for buffer, group in self.of.items()}
         self.inside = {name: Names() for name in sorted({*self.of.values()})}
         self.fields: dict[str, set[tuple[str, str]]] = {name: set() for name in self.inside}
         """By struct, the types and names of the fields so far."""
@@ -79,11 +80,15 @@ class BufferGroups:
     def fresh(self, buffer: Buffer, names: Names) -> str:
         """A name for the field of a buffer: `mean_layer1.conv1_weight`, or one of `names` if it is not in a struct."""
         if buffer not in self.of:
-            return names.fresh(buffer.name)
+            is_last = any(value.producer and value.producer.declared.is_loop for value in buffer.values)
+            return names.fresh(buffer.name, others=[f"last_{buffer.name}"] if is_last else [])
         group = self.of[buffer]
-        name = self.inside[group].fresh(_name_in(group, buffer))
-        self.fields[group].add((buffer.type.dtype.c_name, name))
-        return f"{group}.{name}"
+        name, inside = _name_in(group, buffer), self.inside[group]
+        short = name.removeprefix("evaluate_") if group.endswith("evaluation") else name
+        hint = name if (group, short) in self.names else short
+        field = inside.fresh(hint, others=[buffer.name])
+        self.fields[group].add((buffer.type.dtype.c_name, field))
+        return f"{group}.{field}"
 
 
 def _name_in(group: str, buffer: Buffer) -> str:

@@ -97,7 +97,7 @@ class Outlined:
 class Outliner:
     """Divides the functions of a program."""
 
-    def __init__(self, origins: dict[object, Origin], owner: Position | None, fresh: Callable[[str], str]) -> None:
+    def __init__(self, origins: dict[object, Origin], owner: Position | None, fresh: Callable[..., str]) -> None:
         self.origins = origins
         self.sections = Sections(origins, owner)
         self.fresh = fresh
@@ -241,7 +241,9 @@ class Outliner:
         is_loop = any(isinstance(each, For | ForAny) for each in run)
         wish = f"{side}_{hint}" if side else f"{hint}_loop" if is_loop and hint in self.wishes else hint
         self.wishes.add(hint)
-        name = self.fresh(wish) if verb or label in VERBS else self.fresh(f"run_{wish}")
+        wish = wish if verb or label in VERBS else f"run_{wish}"
+        second = f"re{wish}" if wish.startswith("initialize") else f"finish_{wish}"
+        name = self.fresh(wish, others=[second])
         if can_fail:
             body.append(Jump("return", value=OK))
         elif returned is not None:

@@ -167,7 +167,7 @@ class Residuals:
             return
         self.body.where(op.where)
         element = value.tensor
-        name = self.body.name(value.hint or sequence.hint.removesuffix("_history"))
+        name = self.body.kept_name(storage.name.removesuffix("_history"))
         if not is_tensor(value):
             if isinstance(storage, Stack):
                 found = self.item(storage, position, self.body.home[value])

@@ -81,7 +81,7 @@ class Sequences:
         for result in Loop(op).collected:
             buffer = self.body.plan.kept.get(result)
             if buffer is not None:
-                name = self.body.name(buffer.name)
+                name = self.body.kept_name(buffer.name)
                 slot = self.of(result).slot(op, result, buffer.type)
                 start = self.body.declared(name, pointer(scalar(buffer.type.dtype), Space.GLOBAL), slot)
                 self.body.places[buffer] = placed(start, buffer.device)

@@ -137,7 +137,7 @@ class Statements:
         """
         low = self.low
         given = low.operand(s.index).expr
-        place = low.variable("index", INDEX)
+        place = low.variable(s.target.name, INDEX)
         extent = low.size(s.extent) if isinstance(s.extent, Dim) else Literal(str(s.extent))
         low.code.add(Declare(place, given, is_const=False))
         if s.meaning == "index":

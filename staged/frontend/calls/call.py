@@ -29,7 +29,7 @@ from staged.frontend.trace.context import TraceContext, current_trace, note_made
 from staged.frontend.values import trees
 from staged.frontend.values.mutation import note_new, note_parts, record_attribute, record_contents
 from staged.frontend.values.operands import note_new_iterator
-from staged.ir.names import LibraryName, as_name, has_name
+from staged.ir.names import LibraryName, as_name, has_name, inside
 from staged.ir.op_table import entered
 from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none
@@ -193,7 +193,7 @@ def _call_layer(layer: Any, method: FunctionType, args: tuple[Any, ...], kwargs:
     name = as_name(label) or (called_function(where) if where else "")
     given = args[0].value.hint if args and type(args[0]) is StagedArray else ""
     if name and type(given) is LibraryName and not has_variables:
-        made.value.hint = LibraryName(f"{given.layer}_{name}", given.layer)
+        made.value.hint = LibraryName(f"{given.layer}_{inside(name, given.layer)}", given.layer)
     elif name:
         made.value.hint = LibraryName(name)
     return made

@@ -69,8 +69,8 @@ def _finish(
             ast.Assign([ast.Name(scope.name, ast.Store())], converter.call("locals_", *map(text, facts)))
         ]
         for parameter in parameters:
-            target = ast.Attribute(ast.Name(scope.name, ast.Load()), parameter, ast.Store())
-            header.append(ast.Assign([target], ast.Name(parameter, ast.Load())))
+            bind = ast.Attribute(ast.Name(scope.name, ast.Load()), "_staged_bind", ast.Load())
+            header.append(ast.Expr(ast.Call(bind, [text(parameter), ast.Name(parameter, ast.Load())], [])))
         definition, run = converter.body_function(nest_rest(list(body)), node)
         header += definition
         header.append(ast.Return(converter.call("run", ast.Name(scope.name, ast.Load()), run)))

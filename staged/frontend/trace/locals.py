@@ -67,6 +67,13 @@ class Locals:
         elif type(value) in _PLAIN:
             self._staged_lines.setdefault(name, {})[sys._getframe(1).f_lineno] = value
 
+    def _staged_bind(self, name: str, value: Any) -> None:
+        """Set a parameter. The result of a layer keeps the layer's name."""
+        if type(value) is StagedArray and type(value.value.hint) is LibraryName:
+            self.__dict__[name] = value
+        else:
+            setattr(self, name, value)
+
     def __repr__(self) -> str:
         """List the variables, for a debugger in eager mode."""
         return "\n".join(f"{name} = {value!r}" for name, value in self.__dict__.items())

@@ -57,7 +57,7 @@ def _join_slot(op: Op, result: Value, value: Value, groups: Groups, devices: Map
     first, last = groups.live.block_start[body], groups.live.block_end[body]
     if any(start < first or end > last for (start, end), _ in group.members):
         return None
-    named = kept_name(result) or next((other.hint for other in group.values if other.hint), "")
+    named = kept_name(value) or kept_name(result) or next((other.hint for other in group.values if other.hint), "")
     group.buffer = Buffer(named or "kept", value.tensor, "slot", size, device, where=op.where)
     return group.buffer
 
@@ -106,7 +106,7 @@ def chain_carried(
                 continue  # a graph of an iteration has the addresses of one iteration
             if after.buffer is not None or after.variable is not None or not _lives_in(after, span):
                 continue
-            name, first = kept_name(result) or "kept", None
+            name, first = kept_name(value) or kept_name(result) or "kept", None
             slot, following = (
                 Buffer(n, param.tensor, "slot", size, device, where=op.where) for n in (name, f"next_{name}")
             )

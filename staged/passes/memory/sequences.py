@@ -63,7 +63,7 @@ def plan_sequences(
         op = loop.op
         for result, yielded in zip(loop.collected, loop.elements, strict=True):
             assert isinstance(result.type, SequenceType)
-            name = f"{kept_name(result) or yielded.hint or 'value'}_history"
+            name = f"{kept_name(yielded) or kept_name(result) or 'value'}_history"
             if result in handles.values:
                 if result.type.bound is None:
                     element = result.type.element if isinstance(result.type.element, TensorType) else TensorType(i64)

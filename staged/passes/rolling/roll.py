@@ -308,8 +308,10 @@ class _Roller(Copier):
             body.carried = dict(zip(carried, opened.params[1:], strict=True))
             for key, step in steps.items():
                 body.carried[key] = self.counted(self.value(key[0]), step, opened.params[0], where)
-            for key, row in chain.carried.items():
-                body.carried[key].hint = common_hint(row)
+            for (first, passed), row in chain.carried.items():
+                results = [first, *row[:-1]]  # the last one may have a name outside of the chain
+                is_layers = all(isinstance(value.hint, LibraryName) for value in results)
+                body.carried[first, passed].hint = common_hint(results if is_layers else row)
             for op in chain.pieces[0]:
                 body.op(op)
             nexts = [body.values[passed] for _, passed in carried]

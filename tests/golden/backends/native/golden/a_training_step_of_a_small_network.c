@@ -24,11 +24,11 @@ typedef struct {
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void initial_weight_uniform(int64_t random_seed, int64_t random_counter, float *weight, double factor,
+static void initial_weight_uniform(int64_t random_seed, int64_t random_counter, float *weight, double scale,
         double offset, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
         const double weight_factor = (double)st_uniform_f32(random_seed, 0, random_counter, j);
-        weight[j] = (float)(weight_factor * factor + offset);
+        weight[j] = (float)(weight_factor * scale + offset);
     }
 }
 
@@ -162,26 +162,26 @@ static void cross_entropy(const float *out, const int32_t *y, float *cross_entro
             }
         }
         const float top_chosen = isfinite(top) != 0 ? top : 0.0f;
-        float log_sum_argument = 0.0f;
+        float log_sum_total = 0.0f;
         for (int64_t j = 0; j < 4; ++j) {
             const float log_sum_term = st_exp_f32(out[i * 4 + j] - top_chosen);
-            log_sum_argument += log_sum_term;
+            log_sum_total += log_sum_term;
         }
-        const float log_sum = st_log_f32(log_sum_argument);
+        const float log_sum = st_log_f32(log_sum_total);
         const int32_t y_i = y[i];
         for (int64_t j = 0; j < 4; ++j) {
             const float d_out_exponent = out[i * 4 + j] - top_chosen - log_sum;
             const float d_out_factor = st_exp_f32(d_out_exponent) - (float)((int32_t)(j) == y_i);
             d_out[i * 4 + j] = d_out_factor * 0.0625f;
         }
-        int64_t index_ = y_i;
-        if (index_ < 0 || index_ >= 4) {
+        int64_t out_index = y_i;
+        if (out_index < 0 || out_index >= 4) {
             st_fail(host, ST_INDEX_ERROR, 0,
                     "label %lld is out of range for %lld classes (a loss leaves out the rows of its `ignore_index`)",
                     (long long)y_i, 4LL);
             return;
         }
-        const float total_term = log_sum - (out[i * 4 + index_] - top_chosen);
+        const float total_term = log_sum - (out[i * 4 + out_index] - top_chosen);
         total += total_term;
     }
     cross_entropy_total[0] = total;
@@ -294,8 +294,9 @@ static void update_bias(const float *d_hidden, const float *bias, float *new_bia
     }
     for (int64_t i = 0; i < 16; ++i) {
         for (int64_t j = begin; j < end; j += 8) {
-            const f32v total = *(const f32v_u *)(d_bias_total + j) + *(const f32v_u *)(d_hidden + i * 8 + j);
-            *(f32v_u *)(d_bias_total + j) = total;
+            const f32v new_d_bias_total =
+                    *(const f32v_u *)(d_bias_total + j) + *(const f32v_u *)(d_hidden + i * 8 + j);
+            *(f32v_u *)(d_bias_total + j) = new_d_bias_total;
         }
     }
     for (int64_t j = begin; j < end; j += 8) {
@@ -340,8 +341,8 @@ static void update_bias_2(const float *d_out, const float *bias, float *new_bias
     for (int64_t i = 0; i < 16; ++i) {
         for (int64_t j = begin; j < end; j += 4) {
             const f32x4 d_out_j = *(const f32x4_u *)(d_out + i * 4 + j);
-            const f32x4 total = *(const f32x4_u *)(d_bias_total + j) + d_out_j;
-            *(f32x4_u *)(d_bias_total + j) = total;
+            const f32x4 new_d_bias_total = *(const f32x4_u *)(d_bias_total + j) + d_out_j;
+            *(f32x4_u *)(d_bias_total + j) = new_d_bias_total;
         }
     }
     for (int64_t j = begin; j < end; j += 4) {
