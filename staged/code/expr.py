@@ -413,10 +413,8 @@ def infix_sum(terms: list[Expr]) -> Expr:
     return total
 
 
-def scaled(index: Expr, stride: int) -> Expr | None:
-    """`index * stride`, without the trivial cases; None for stride 0."""
-    if stride == 0:
-        return None
+def scaled(index: Expr, stride: int) -> Expr:
+    """`index * stride`, or `index`."""
     return index if stride == 1 else Infix("*", index, Literal(str(stride)))
 
 

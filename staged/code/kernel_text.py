@@ -25,8 +25,8 @@ Site = Callable[[Position | None], int]
 class KernelText:
     """One C function for one fused kernel or library node.
 
-    It is called as `name(inputs..., outputs..., numbers..., [host,] [scratch,] begin, end)`: inputs in the order of the
-    op's operands (pointers, or values for scalars), outputs in the order of its results (always pointers).
+    It is called as `name(inputs..., outputs..., numbers..., [host,] [scratch,] [begin, end])`: inputs in the order of
+    the op's operands (pointers, or values for scalars), outputs in the order of its results (always pointers).
     `[begin, end)` is a range of its `items` independent work items, so that a thread team can share them out.
     """
 
@@ -49,6 +49,8 @@ class KernelText:
     items_text: str = ""
     """The number of work items if it is known at run time: C with `{3}` for argument 3 of the call;
     `items` is a bound."""
+    has_range: bool = True
+    """False if it has no parameters for a range, since its work is one item."""
     support: tuple[Snippet, ...] = ()
     """Functions that kernels share and the registry of snippets does not have: once per program."""
     link: tuple[str, ...] = ()
@@ -89,7 +91,7 @@ class KernelText:
     @property
     def scratch_type(self) -> str:
         """The type of the parameter for scratch memory, which precedes the range of items."""
-        return self.types[-3]
+        return self.types[-3 if self.has_range else -1]
 
     @property
     def shared(self) -> Shared:

@@ -32,7 +32,7 @@ from staged.code.tree import (
     While,
 )
 from staged.code.types import VOID, CType
-from staged.code.writer import INDENT, LONGEST, WIDTH, Writer, broken, safe_comment, wrapped
+from staged.code.writer import INDENT, LONGEST, WIDTH, Writer, broken, cut, safe_comment, wrapped
 
 
 def print_function(function: Function, dialect: Dialect = C) -> str:
@@ -40,7 +40,7 @@ def print_function(function: Function, dialect: Dialect = C) -> str:
     printer = Printer(dialect, function.breaks_lines)
     w = printer.w
     for comment in function.comments:
-        w.line("// " + safe_comment(comment))
+        w.comment(comment)
     head = f"{printer.head(function)} {function.name}({printer.parameters(function.parameters)})"
     if function.threads and not function.breaks_lines:
         w.text(wrapped(head) + " {")
@@ -150,7 +150,7 @@ class Printer:
             lines = [f".{name} = {self.expr(value)}," for name, value in s.fields]
             width = max(map(len, lines), default=0)
             for line, note in zip(lines, s.notes or [""] * len(lines), strict=True):
-                self.w.line(_with_comment(line, width, safe_comment(note), self.w.depth) if note else line)
+                self.w.line(_with_comment(line, width, note, self.w.depth) if note else line)
 
     def constants(self, s: Constants) -> None:
         self.w.statement(f"enum {{ {', '.join([f'{name} = {size}' for name, size in s.sizes])} }};")
@@ -262,9 +262,7 @@ class Printer:
 def _with_comment(line: str, width: int, comment: str, depth: int) -> str:
     """A line of this width with as much of a comment as there is room for."""
     room = LONGEST - len(INDENT) * depth - width - len("  // ")
-    if len(comment) > room:
-        comment = comment[: max(room - 4, 0)].rstrip() + " ..."
-    return line if len(comment) > room else f"{line:<{width}}  // {comment}"
+    return line if room < len(" ...") else f"{line:<{width}}  // {cut(safe_comment(comment), room)}"
 
 
 def _note(note: str) -> str:

@@ -9,7 +9,7 @@ Tested by `tests/code/test_ranges.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
@@ -36,16 +36,16 @@ class Ranges:
 
 
 def for_ranges(function: Function, ranges: Ranges) -> Function:
-    """The function for calls with these ranges. Its last parameters are `begin` and `end`."""
-    begin, end = (parameter.variable for parameter in function.parameters[-2:])
-    return replace(function, body=_Rewriter(begin, end, ranges).statements(function.body))
+    """The function for calls with these ranges. Its last parameters are `begin` and `end`, if it has a range."""
+    limits = [parameter.variable for parameter in function.parameters if parameter.variable.text in ("begin", "end")]
+    return replace(function, body=_Rewriter(limits, ranges).statements(function.body))
 
 
 class _Rewriter:
     """Rebuilds statements with what is known of integers."""
 
-    def __init__(self, begin: Variable, end: Variable, ranges: Ranges) -> None:
-        self.range = begin, end
+    def __init__(self, limits: Sequence[Variable], ranges: Ranges) -> None:
+        self.range = tuple(limits)
         self.most = ranges.most
         self.steps = dict.fromkeys(self.range, ranges.step)
         """By variable: a divisor of its value."""

@@ -15,6 +15,9 @@ from staged.code.header_words import WORDS
 
 INDENT = "    "
 WIDTH = 116
+_CITES = re.compile(r":\d+  ")
+"""The end of a position, before its line of Python."""
+_ASSIGNMENT = re.compile(r" [-+*/]?=(?= )")
 _BINDING = {
     operator: strength
     for strength, operators in enumerate([",", "? :", "||", "&&", "|", "^", "&", "== !=", "< > <= >=", "+ -", "* /"])
@@ -154,11 +157,12 @@ class Writer:
     def assignment(self, text: str) -> None:
         """`target = value;`: where it is long, it is broken behind its `=`, if no list follows, else after commas."""
         room = WIDTH - len(INDENT) * self.depth
-        head, equals, value = text.partition(" = ")
+        sign = _ASSIGNMENT.search(text)
+        head, value = (text[: sign.end()], text[sign.end() + 1 :]) if sign else ("", text)
         if len(text) <= room:
             self.line(text)
-        elif equals and '"' not in head and not value.startswith("{") and len(head) + len(equals) <= room:
-            self.line(f"{head} =")
+        elif head and '"' not in head and not value.startswith("{") and len(head) <= room:
+            self.line(head)
             for line in folded(value, LONGEST - len(INDENT) * self.depth - 8):
                 self.line(f"        {line}")
         else:
@@ -220,19 +224,28 @@ class Writer:
     def comment(self, text: str) -> None:
         """A `//` comment; nothing in `text` can end it or continue it on the next line."""
         for part in text.splitlines() or [""]:
-            self.line("// " + safe_comment(part))
+            self.line("// " + safe_comment(part, LONGEST - 3 - len(INDENT) * self.depth))
 
     def __str__(self) -> str:
         return "\n".join(self.lines) + "\n"
 
 
-def safe_comment(text: str) -> str:
-    """Text for a line comment: printable ASCII and Unicode letters kept, no line splice, no trigraph."""
+def safe_comment(text: str, room: int = LONGEST - 3) -> str:
+    """Text for a line comment: printable ASCII and Unicode letters kept, no line splice, no trigraph. A line of Python
+    is cut if it needs more than `room` columns.
+    """
     if not text.isprintable():
         text = "".join(ch if ch.isprintable() else " " for ch in text)
     clean = text.replace("??", "? ?").rstrip()
+    if _CITES.search(clean):
+        clean = cut(clean, room)
     # A backslash at the end would continue the comment on the next line.
     return clean + " ." if clean.endswith("\\") else clean
+
+
+def cut(text: str, room: int) -> str:
+    """As much of a line as there is room for."""
+    return text if len(text) <= room else text[: max(room - 4, 0)].rstrip() + " ..."
 
 
 def _elements(text: str) -> list[str]:
@@ -334,4 +347,14 @@ def wrapped(signature: str, width: int = WIDTH, like: str = "") -> str:
         else:
             room += len(same) + 2
             lines[-1].append(piece)
-    return ",\n        ".join(", ".join(pieces) for pieces in lines)
+    return ",\n        ".join(_within(", ".join(pieces), width + LONGEST - WIDTH - 1) for pieces in lines)
+
+
+def _within(line: str, width: int) -> str:
+    """A line with no more commas to break it at: a long one is broken before operators, or behind a parenthesis."""
+    if len(line) <= width or '"' in line:
+        return line
+    lines = folded(line, width - 8)
+    if len(lines) == 1 and (place := line.rfind("(") + 1):
+        lines = [line[:place], line[place:]]
+    return "\n        ".join(lines)

@@ -12,6 +12,7 @@ from staged.ir.loops import (
     ArrayRef,
     Axis,
     Bound,
+    CheckIndex,
     Compute,
     Constant,
     Guarded,
@@ -241,6 +242,8 @@ def reads(s: Statement) -> Iterator[Local]:
             operands, indices = (value,), (index,)
         case Take(values=values):
             operands = values
+        case CheckIndex(index=index_operand):
+            operands = (index_operand,)
         case StorePair(index=index, first=first, second=second):
             operands, indices = (first, second), (index,)
         case Load(index=index, guards=guards):

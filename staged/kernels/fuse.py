@@ -40,6 +40,8 @@ from staged.ops.primitive import Primitive
 from staged.ops.thread_kernel import LAUNCH
 
 T = TypeVar("T")
+_ROOM = 85
+"""The columns for the names of ops in a comment."""
 
 
 def fuse(
@@ -393,8 +395,13 @@ def _is_source(value: Value) -> bool:
 
 
 def _fused(ops: Sequence[Op]) -> str:
+    """The names of ops, as many as a line of a comment has room for."""
     names: list[str] = []
     for op in ops:
         if not names or names[-1] != op.name:
             names.append(op.name)
-    return ", ".join(names if len(names) <= 16 else [*names[:15], f"and {len(names) - 15} more"])
+    ends = [len(", ".join(names[: count + 1])) for count in range(len(names))]
+    if not names or ends[-1] <= _ROOM:
+        return ", ".join(names)
+    count = sum(end <= _ROOM - len(", and 10 more") for end in ends)
+    return ", ".join([*names[:count], f"and {len(names) - count} more"])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from staged.code.nest.uses import count_uses, loads_before_changes
+from staged.code.nest.uses import count_uses, loads_before_changes, stored_once
 from staged.ir.declaration import prims
-from staged.ir.loops import Affine, ArrayRef, Axis, Compute, Load, Local, Loop, Statement, Store
-from staged.ir.types import f32
+from staged.ir.loops import Affine, ArrayRef, Axis, CheckIndex, Compute, Load, Local, Loop, Statement, Store
+from staged.ir.types import f32, i64
 
 ALONG = Axis("i", 8)
 AT = Affine.of(ALONG)
@@ -35,3 +35,15 @@ def test_a_loop_may_change_elements():
     loop = Loop(Axis("j", 8), (Store(Y, AT, B),))
     assert early(Load(B, X, AT), Load(A, X, AT), loop, Store(Z, AT, A)) == {B}
     assert early(Load(B, X, AT), loop, Load(A, X, AT), Store(Z, AT, A)) == {A, B}
+
+
+def test_a_value_that_is_only_stored_needs_no_name():
+    body = (Load(A, X, AT), Compute(B, prims.EXP, (A,), {}), Store(Y, AT, B), Store(Z, AT, A))
+    assert stored_once(body, count_uses(body)) == {B}
+
+
+def test_a_checked_index_is_a_use():
+    index, place = Local("index", i64), Local("place", i64)
+    check = CheckIndex(place, index, 8)
+    assert early(Load(index, X, AT), check, Store(Y, Affine.of(place), A)) == {index}
+    assert early(Load(index, X, AT), Store(Y, AT, A), check) == set()

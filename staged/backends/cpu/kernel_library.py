@@ -197,7 +197,7 @@ def _alike(users: Iterable[User], most: int = MOST) -> Iterator[tuple[list[User]
 def _function_of(users: Sequence[User], most: int) -> tuple[Function, list[Numbers]] | None:
     """The function of kernels of equal shape, and the numbers of each; None if it has too many."""
     kernel, function = users[0].kernel, users[0].sized.function
-    own = 0 if function.is_inline else 2 + (kernel.scratch_bytes > 0) + kernel.can_fail
+    own = 0 if function.is_inline else 2 * kernel.has_range + (kernel.scratch_bytes > 0) + kernel.can_fail
     return merged([user.sized for user in users], len(function.parameters) - own, most)
 
 

@@ -76,8 +76,8 @@ class LoopStep:
     """The steps of each iteration, which follow the declarations."""
     indices: range
     where: Position | None
-    layer: tuple[str, Expr] | None = None
-    """Of a loop over layers: the name of the list that they are in, and the number of the present one."""
+    layer: tuple[str, Expr, str] | None = None
+    """Of a loop over layers: the number of the present one, and what is before and after it in the layer's name."""
     own: tuple[Statement, ...] = ()
     """The declarations of the captured function: they depend on indices of captured loops alone."""
     before: tuple[Statement, ...] = ()

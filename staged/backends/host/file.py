@@ -305,7 +305,7 @@ class ProgramFile:
         target = f"backend {self.program.backend}; target {self.program.machine.name}"
         w.comment(f"{target}; row-major; the sizes below were fixed while staging")
         if kernels:
-            w.comment(f"{self.overview} `{self.program.name}`, near the end, calls them in the order of the program.")
+            w.comment(f"{self.overview} `{self.program.name}`, near the end, calls them in order.")
         if self.program.shared:
             w.comment("ST_SHARED: threads may share the items of the kernel above.")
             w.comment("ST_SHARE: a call of such a kernel for a number of items, so many at a time, with its arguments.")

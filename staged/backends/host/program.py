@@ -512,7 +512,8 @@ class ProgramEmitter:
             structure.code.do("ST_SHARE", *share, *arguments, *scratch, note=phases_text(op))
         else:
             scratch = [structure.scratch(kernel.scratch_type)] if kernel.scratch_bytes else []
-            structure.code.do(kernel.name, *arguments, *scratch, 0, items, note=phases_text(op))
+            span = (Literal("0"), items) if kernel.has_range else ()
+            structure.code.do(kernel.name, *arguments, *scratch, *span, note=phases_text(op))
         if kernel.can_fail:
             structure.fail_check()
 

@@ -14,12 +14,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from staged.code.expr import Expr, Infix, Literal, Name, Scaled, Variable, Words, infix_sum, literal, print_expr, scaled
+from staged.code.expr import (
+    Expr,
+    Infix,
+    Junction,
+    Literal,
+    Name,
+    Scaled,
+    Variable,
+    Words,
+    infix_sum,
+    literal,
+    print_expr,
+    scaled,
+)
 from staged.code.kernel_text import Site
-from staged.code.nest.uses import count_uses, loads_before_changes, products_of_sums
+from staged.code.nest.uses import count_uses, loads_before_changes, products_of_sums, stored_once
 from staged.code.nest.value import Value
 from staged.code.tree import CodeBuilder, Declare, Parameter, Unused
-from staged.code.types import INDEX, CType, Space, pointer, scalar
+from staged.code.types import INDEX, SHORT_INDEX, CType, Space, pointer, scalar
 from staged.code.writer import Names
 from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Load, Local, Nest, Operand, Statement
 from staged.ir.schedule import Schedule
@@ -27,17 +40,20 @@ from staged.ir.types import Dim, DType, f32, f64
 
 _INLINE_WIDTH = 60
 """Expressions longer than this get a name."""
+_STORED_WIDTH = 100
+"""The same for an expression that is all of what a statement stores, or adds to a total."""
 
 
 class _OfOneLength(Words):
-    """Names of one length. Kernels that differ only in names and numbers then name the same expressions."""
+    """Names of one length. Kernels that differ only in names, numbers and indices then name the same expressions."""
 
     def variable(self, variable: Variable) -> str:
-        return "of_a_value"
+        return "i" if variable.type in (INDEX, SHORT_INDEX) else "of_a_value"
 
 
 _OF_ONE_LENGTH = _OfOneLength()
-_NUMBER = re.compile(r"\b\d[\w.]*")
+_INDEX = re.compile(r"\(*\b(?:i|\d[\w.]*)\b\)*(?: [-+*/%] \(*(?:i|\d[\w.]*)\b\)*)*")
+"""A number, or what an index is computed of."""
 ZERO = Literal("0")
 Range = tuple[Expr, Expr]
 Base = tuple[ArrayRef, frozenset[tuple[Axis | Local, int]], int]
@@ -77,6 +93,8 @@ class Lowering:
         """Products that are only added to sums: text of a fused multiply-add."""
         self.sums: dict[Local, Local] = {}
         """By new value of a sum in workspace: the product that is added to it."""
+        self.stored: set[Local] = set()
+        """Values whose one use is to be stored, or added to a total."""
         self.ends: dict[tuple[Expr, Expr, int], Variable] = {}
         """The ends of whole iterations, by range and number of items, as far as this block knows them."""
         self.loop_names: list[str] = []
@@ -92,6 +110,7 @@ class Lowering:
         self.uses.update(count_uses(body))
         reduced, added = products_of_sums(body, self.uses)
         self.products |= {*reduced, *added.values()}
+        self.stored |= stored_once(body, self.uses)
         self.sums |= added
         outer = self.loads_in_place
         early = loads_before_changes(body, self.uses)
@@ -125,17 +144,19 @@ class Lowering:
         if target in self.products:
             self.values[target] = value
             return
-        direct, nested = self.uses.get(target, (0, 0))
-        if in_place and direct == 1 and not nested and not named and self.is_short(value.expr):
+        is_stored = target in self.stored
+        width = _STORED_WIDTH if is_stored else _INLINE_WIDTH
+        is_used_once = self.uses.get(target) == (1, 0)
+        if in_place and is_used_once and (is_stored or not named) and self.is_short(value.expr, width):
             self.values[target] = value
             return
         variable = self.element(target.name, type(value.dtype))
         self.code.add(Declare(variable, value.expr))
         self.values[target] = Value(variable, value.dtype, value.lanes)
 
-    def is_short(self, expr: Expr) -> bool:
-        """Return whether an expression needs no name if it is used once."""
-        return len(_NUMBER.sub("10", print_expr(expr, 0, _OF_ONE_LENGTH))) <= _INLINE_WIDTH
+    def is_short(self, expr: Expr, width: int) -> bool:
+        """Return whether an expression has at most this width, whatever its names, numbers and indices are."""
+        return len(_INDEX.sub("10", print_expr(expr, 0, _OF_ONE_LENGTH))) <= width
 
     def bind_scalar(self, target: Local, expr: Expr, in_place: bool = True, named: bool = False) -> None:
         """The same for a number."""
@@ -246,13 +267,14 @@ class Lowering:
         terms: list[Expr] = []
         for name, stride in sorted(index.terms, key=lambda term: -abs(term[1])):
             part = self.axes[name] if isinstance(name, Axis) else self.values[name].expr
-            if isinstance(part, Literal):
-                if part.text != "0":
-                    terms.append(Literal(str(int(part.text) * stride)))
-                continue
-            term = scaled(part, stride)
-            if term is not None:
-                terms.append(term)
+            match part:
+                case Literal(text):
+                    if text != "0":
+                        terms.append(Literal(str(int(text) * stride)))
+                case Infix("+", left, right) if stride == 1:
+                    terms += [left, right]
+                case _ if stride:
+                    terms.append(scaled(part, stride))
         if index.offset or not terms:
             terms.append(Literal(str(index.offset)))
         return infix_sum(terms)
@@ -288,11 +310,10 @@ class Lowering:
         parts: list[Expr] = []
         for bound in bounds:
             inside = self.index(bound.index)
-            parts += [Infix(">=", inside, ZERO), Infix("<", inside, Literal(str(bound.extent)))]
-        condition = parts[0]
-        for part in parts[1:]:
-            condition = Infix("&&", condition, part)
-        return condition
+            if bound.index.offset < 0 or any(step < 0 or isinstance(n, Local) for n, step in bound.index.terms):
+                parts.append(Infix(">=", inside, ZERO))
+            parts.append(Infix("<", inside, Literal(str(bound.extent))))
+        return parts[0] if len(parts) == 1 else Junction("&&", tuple(parts))
 
 
 def factors_of(value: Value) -> tuple[Expr, Expr] | None:

@@ -12,22 +12,18 @@ from staged.code.expr import (
     Cast,
     Conditional,
     Expr,
-    Group,
     Index,
     Infix,
-    Junction,
     Literal,
     Name,
-    Variable,
     address,
 )
 from staged.code.nest.lowering import ZERO, Lowering
 from staged.code.nest.uses import may_stop
 from staged.code.nest.value import Value
 from staged.code.scalars import Spell, random_call, spell
-from staged.code.tree import Assign, Declare, Do, If, Jump
+from staged.code.tree import Assign, Do, If, Jump
 from staged.code.types import INDEX
-from staged.code.writer import c_string
 from staged.ir.loops import (
     Address,
     ArrayRef,
@@ -43,7 +39,6 @@ from staged.ir.loops import (
     Store,
     StorePair,
 )
-from staged.ir.messages import OUT_OF_RANGE
 from staged.ir.types import Dim, i64
 from staged.ir.types import bound as bound_of
 
@@ -91,7 +86,7 @@ class Statements:
 
     def store(self, s: Store) -> None:
         low = self.low
-        low.code.add(Assign(Index(*low.place(s.array, s.index)), low.operand(s.value).expr))
+        low.code.add(stored(Index(*low.place(s.array, s.index)), low.operand(s.value).expr))
 
     def load_pair(self, s: LoadPair) -> None:
         low = self.low
@@ -129,30 +124,20 @@ class Statements:
     def number_of(self, s: PositionOf) -> Expr:
         """A position as a number of the program."""
         number = self.low.index(s.index)
-        return number if s.target.dtype is i64 else Cast(s.target.dtype.c_name, Group(number))
+        return number if s.target.dtype is i64 else Cast(s.target.dtype.c_name, number)
 
-    def given_index(self, s: CheckIndex) -> tuple[Expr, Variable, Expr]:
-        """The number that is checked, a variable for the place that it means, which -1 counts from the end, and the
-        elements there are.
-        """
-        low = self.low
-        given = low.operand(s.index).expr
-        place = low.variable(s.target.name, INDEX)
-        extent = low.size(s.extent) if isinstance(s.extent, Dim) else Literal(str(s.extent))
-        low.code.add(Declare(place, given, is_const=False))
-        if s.meaning == "index":
-            low.code.add(If(Infix("<", place, ZERO), (Assign(place, extent, "+"),)))
-        return given, place, extent
+    def extent(self, s: CheckIndex) -> Expr:
+        """The elements that an index may mean."""
+        return self.low.size(s.extent) if isinstance(s.extent, Dim) else Literal(str(s.extent))
 
     def check_index(self, s: CheckIndex) -> None:
         low = self.low
-        given, place, extent = self.given_index(s)
-        said = Cast("long long", given if isinstance(given, Name | Literal) else Group(given))
-        limit = Cast("long long", extent) if isinstance(s.extent, Dim) else Literal(f"{extent}LL")
-        words, site = Literal(c_string(OUT_OF_RANGE[s.meaning])), Literal(str(low.site(s.where)))
-        fail = Call("st_fail", (self.record, Name("ST_INDEX_ERROR"), site, words, said, limit))
-        low.code.add(If(outside(place, extent), (Do(fail), Jump("return"))))
-        low.values[s.target] = Value(place, i64)
+        low.need(f"check_{s.meaning}")
+        site, given = Literal(str(low.site(s.where))), low.operand(s.index).expr
+        place = Call(f"st_check_{s.meaning}", (self.record, site, given, self.extent(s)))
+        index = low.constant("index", INDEX, place)
+        low.code.add(If(Infix("<", index, ZERO), (Jump("return"),)))
+        low.values[s.target] = Value(index, i64)
 
     def guarded(self, s: Guarded) -> None:
         with self.low.branch(self.low.condition(s.bounds)):
@@ -189,9 +174,15 @@ class Statements:
         return low.operand(given).expr
 
 
-def outside(index: Expr, extent: Expr) -> Expr:
-    """Return whether an index is below 0, or not below `extent`."""
-    return Junction("||", (Infix("<", index, ZERO), Infix(">=", index, extent)))
+def stored(target: Expr, value: Expr, loaded: Expr | None = None) -> Assign:
+    """The statement that stores a value: `target += x` if the value is `target + x`.
+
+    `loaded` is the target as an expression loads it.
+    """
+    match value:
+        case Infix("+" | "-" | "*" | "/" as op, left, right) if left == (loaded or target):
+            return Assign(target, right, op)
+    return Assign(target, value)
 
 
 def size_of(low: Lowering, array: ArrayRef) -> Expr:

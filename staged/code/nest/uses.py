@@ -63,7 +63,7 @@ def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
                     use(first, nested)
                     use(second, nested)
                 case CheckIndex(_, index):
-                    use(index, nested, 2)
+                    use(index, nested)
                 case Load(_, _, index, guards):
                     for name, _ in index.terms:
                         use(name, nested, 2)
@@ -78,6 +78,12 @@ def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
 
     visit(body, 0)
     return {local: (direct, nested) for local, (direct, nested) in counts.items()}
+
+
+def stored_once(body: tuple[Statement, ...], uses: Mapping[Local, tuple[int, int]]) -> set[Local]:
+    """The locals that are used once, by a store or by a total: the array or the total has their name."""
+    values = {s.value for s in body if isinstance(s, Store | Accumulate)}
+    return {value for value in values if isinstance(value, Local) and uses.get(value) == (1, 0)}
 
 
 def loads_before_changes(body: tuple[Statement, ...], uses: Mapping[Local, tuple[int, int]]) -> set[Local]:

@@ -6,6 +6,8 @@ Tested by `tests/runtime/test_support.py` and `tests/kernels/test_declarations.p
 from __future__ import annotations
 
 from staged.code.support.library import Snippet, SupportFunction, headers, made_of
+from staged.code.writer import c_string
+from staged.ir.messages import OUT_OF_RANGE
 from staged.ir.numbers import does_not_fit
 from staged.ir.types import FLOAT_DTYPES, INTEGER_DTYPES, DType, f32
 
@@ -204,18 +206,29 @@ __attribute__((unused)) static inline int64_t st_advance(int64_t index, int64_t 
 }
 """
 
-_CHECK_INDEX = """\
-// An index from [-extent, extent), wrapped to [0, extent); anything else stops the program.
-__attribute__((unused)) static inline int64_t st_check_index(st_host *host, int site, int64_t index, int64_t extent) {
-    const int64_t wrapped = index < 0 ? index + extent : index;
-    if (wrapped < 0 || wrapped >= extent) {
-        st_fail(host, ST_INDEX_ERROR, site, "index %lld is out of range for an axis of %lld elements",
+
+def _check(meaning: str, message: str) -> Snippet:
+    """The check of an index of this meaning, a key of `OUT_OF_RANGE`."""
+    wraps = meaning == "index"
+    place = "wrapped" if wraps else "index"
+    wrap = "    const int64_t wrapped = index < 0 ? index + extent : index;\n" * wraps
+    about = "An index from [-extent, extent), wrapped to" if wraps else f"A {meaning} from"
+    text = f"""\
+// {about} [0, extent); anything else stops the program, and gives -1.
+__attribute__((unused)) static inline int64_t st_check_{meaning}(
+    st_host *host, int site, int64_t index, int64_t extent
+) {{
+{wrap}    if ({place} < 0 || {place} >= extent) {{
+        st_fail(host, ST_INDEX_ERROR, site,
+                {c_string(message)},
                 (long long)index, (long long)extent);
-        return 0;
-    }
-    return wrapped;
-}
+        return -1;
+    }}
+    return {place};
+}}
 """
+    return Snippet(f"check_{meaning}", text, ("fail",))
+
 
 _CHECK_WINDOW = """\
 // The start of a slice `x[i:i + width]`, counted from the front, where all of it fits; else the program stops.
@@ -248,7 +261,7 @@ SNIPPETS = (
     Snippet("advance", _ADVANCE, (), headers("stdint")),
     *(snippet for dtype in FLOAT_DTYPES for snippet in _float_snippets(dtype)),
     *(snippet for dtype in INTEGER_DTYPES for snippet in _integer_snippets(dtype)),
-    Snippet("check_index", _CHECK_INDEX, ("fail",)),
+    *(_check(meaning, message) for meaning, message in OUT_OF_RANGE.items()),
     Snippet("check_window", _CHECK_WINDOW, ("fail",)),
     Snippet("check_elements", _CHECK_ELEMENTS, ("fail",)),
 )

@@ -12,6 +12,7 @@ import re
 
 from staged.code.support.lanes import lanes_snippet
 from staged.code.support.library import Snippet, SupportFunction, headers, made_of
+from staged.code.support.vectors import INLINE
 from staged.ir.types import HALF_DTYPES
 
 _FROM_F16 = """\
@@ -82,48 +83,48 @@ def _snippet(name: str, comment: str, result: str, text: str, *calls: str) -> Sn
 
 _VECTORS = {
     "f32_from_f16": """\
-    const U word = __builtin_convertvector(*x, U), sign = (word & 0x8000u) << 16, rest = (word & 0x7fffu) << 13;
+    const U word = __builtin_convertvector(x, U), sign = (word & 0x8000u) << 16, rest = (word & 0x7fffu) << 13;
     const U special = (U)(rest >= 0x0f800000u) & 0x7f800000u;
-    *y = (F)(sign | special | (U)((F)rest * 0x1p112f));
+    return (F)(sign | special | (U)((F)rest * 0x1p112f));
 """,
     "f16_from_f32": """\
-    const U word = (U)*x, sign = word >> 16 & 0x8000u, rest = word & 0x7fffffffu;
+    const U word = (U)x, sign = word >> 16 & 0x8000u, rest = word & 0x7fffffffu;
     const U normal = (rest - 0x38000000u + 0xfffu + (rest >> 13 & 1u)) >> 13;
     const U subnormal = (U)((F)rest + 0.5f) - 0x3f000000u;
     const U special = ((U)(rest > 0x7f800000u) & 0x200u) | 0x7c00u;
     const U is_small = (U)(rest < 0x38800000u), is_large = (U)(rest >= 0x47800000u);
     const U finite = (is_small & subnormal) | (~is_small & normal);
-    *y = __builtin_convertvector(sign | (is_large & special) | (~is_large & finite), H);
+    return __builtin_convertvector(sign | (is_large & special) | (~is_large & finite), H);
 """,
     "f32_from_bf16": """\
-    *y = (F)(__builtin_convertvector(*x, U) << 16);
+    return (F)(__builtin_convertvector(x, U) << 16);
 """,
     "bf16_from_f32": """\
-    const U word = (U)*x, is_nan = (U)((word & 0x7fffffffu) > 0x7f800000u);
+    const U word = (U)x, is_nan = (U)((word & 0x7fffffffu) > 0x7f800000u);
     const U rounded = (word + 0x7fffu + (word >> 16 & 1u)) >> 16;
-    *y = __builtin_convertvector((is_nan & (word >> 16 | 0x40u)) | (~is_nan & rounded), H);
+    return __builtin_convertvector((is_nan & (word >> 16 | 0x40u)) | (~is_nan & rounded), H);
 """,
 }
 """The same on vectors: F of f32, U of their bits, H and S of the halves' bits. All cases are computed, masks choose."""
 _INSTRUCTIONS = {
-    (16, "f32_from_f16"): ("__AVX512F__", "(F)__builtin_ia32_vcvtph2ps512_mask((S)*x, (F){0}, -1, 4)"),
-    (16, "f16_from_f32"): ("__AVX512F__", "(H)__builtin_ia32_vcvtps2ph512_mask(*x, 0, (S){0}, 0xffff)"),
-    (8, "f32_from_f16"): ("__F16C__", "(F)__builtin_ia32_vcvtph2ps256((S)*x)"),
-    (8, "f16_from_f32"): ("__F16C__", "(H)__builtin_ia32_vcvtps2ph256(*x, 0)"),
+    (16, "f32_from_f16"): ("__AVX512F__", "(F)__builtin_ia32_vcvtph2ps512_mask((S)x, (F){0}, -1, 4)"),
+    (16, "f16_from_f32"): ("__AVX512F__", "(H)__builtin_ia32_vcvtps2ph512_mask(x, 0, (S){0}, 0xffff)"),
+    (8, "f32_from_f16"): ("__F16C__", "(F)__builtin_ia32_vcvtph2ps256((S)x)"),
+    (8, "f16_from_f32"): ("__F16C__", "(H)__builtin_ia32_vcvtps2ph256(x, 0)"),
     # gcc 12 takes four instructions to widen sixteen u16 by itself.
-    (16, "f32_from_bf16"): ("__AVX512F__", "(F)((U)__builtin_ia32_pmovzxwd512_mask((S)*x, (I){0}, 0xffff) << 16)"),
+    (16, "f32_from_bf16"): ("__AVX512F__", "(F)((U)__builtin_ia32_pmovzxwd512_mask((S)x, (I){0}, 0xffff) << 16)"),
 }
 """By number of lanes and name: where the machine has it as one instruction, or two, by gcc's names for these."""
 _BUT_FOR_SUBNORMALS = {
     (16, "bf16_from_f32"): (
         "defined(__AVX512BF16__) && defined(__AVX512DQ__)",
-        "__builtin_ia32_fpclassps512_mask(*x, 0x20, 0xffff)",
-        "(H)__builtin_ia32_cvtneps2bf16_v16sf(*x)",
+        "__builtin_ia32_fpclassps512_mask(x, 0x20, 0xffff)",
+        "(H)__builtin_ia32_cvtneps2bf16_v16sf(x)",
     ),
     (8, "bf16_from_f32"): (
         "defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__AVX512VL__)",
-        "__builtin_ia32_fpclassps256_mask(*x, 0x20, 0xff)",
-        "(H)__builtin_ia32_cvtneps2bf16_v8sf(*x)",
+        "__builtin_ia32_fpclassps256_mask(x, 0x20, 0xff)",
+        "(H)__builtin_ia32_cvtneps2bf16_v8sf(x)",
     ),
 }
 """Likewise, where the instruction takes subnormal numbers for zeros: the features, the mask of such lanes, and it."""
@@ -141,22 +142,19 @@ def _vector_snippet(name: str, lanes: int) -> Snippet:
     body = _VECTORS[name]
     if (lanes, name) in _INSTRUCTIONS:
         feature, one = _INSTRUCTIONS[lanes, name]
-        body = f"#if defined({feature}) && !defined(__clang__)\n    *y = {one};\n#else\n{body}#endif\n"
+        body = f"#if defined({feature}) && !defined(__clang__)\n    return {one};\n#else\n{body}#endif\n"
     if (lanes, name) in _BUT_FOR_SUBNORMALS:
         features, some, one = _BUT_FOR_SUBNORMALS[lanes, name]
-        fast = f"    if ({some} == 0) {{  // no lane is subnormal\n        *y = {one};\n        return;\n    }}\n"
+        fast = f"    if ({some} == 0) {{  // no lane is subnormal\n        return {one};\n    }}\n"
         body = f"#if {features} && !defined(__clang__)\n{fast}#endif\n{body}"
     for letter, dtype in (("F", "f32"), ("U", "u32"), ("I", "i32"), ("H", "u16"), ("S", "i16")):
         body = re.sub(rf"\b{letter}\b", f"{dtype}x{lanes}", body)
         source, target = source.replace(letter, f"{dtype}x{lanes}"), target.replace(letter, f"{dtype}x{lanes}")
     text = (
-        f"// `st_{name}` on each lane.\n"
-        f"static inline __attribute__((always_inline)) void st_{vector_function(name, lanes)}({target} *y, "
-        f"const {source} *x) {{\n{body}}}\n"
+        f"// `st_{name}` on each lane.\n{INLINE}{target} st_{vector_function(name, lanes)}({source} x) {{\n{body}}}\n"
     )
-    return Snippet(
-        vector_function(name, lanes), text, tuple(lanes_snippet(d, lanes) for d in ("f32", "i16", "u16", "i32", "u32"))
-    )
+    types = (lanes_snippet(dtype, lanes) for dtype in ("f32", "i16", "u16", "i32", "u32"))
+    return Snippet(vector_function(name, lanes), text, ("vectors_by_value", *types))
 
 
 _ROUNDED = "to nearest, the even one of two that are equally near."

@@ -24,12 +24,12 @@ def lanes_snippet(dtype: str, lanes: int) -> str:
     return f"vector_{dtype}x{lanes}"
 
 
-def reduce_snippet(op: str, dtype: str, vectors: int = 1) -> str:
-    """The snippet with `st_<op>_<dtype>v`: one number from all lanes of a vector (op: sum, max, min).
+def reduce_snippet(op: str, type: str, vectors: int = 1) -> str:
+    """The snippet with `st_<op>_<type>`: one number from all lanes of a vector of this type (op: sum, max, min).
 
-    `st_<op>4_<dtype>v` reduces 4 vectors.
+    `st_<op>4_<type>` reduces 4 vectors.
     """
-    return f"st_{op}{vectors if vectors > 1 else ''}_{dtype}v"
+    return f"st_{op}{vectors if vectors > 1 else ''}_{type}"
 
 
 def _typedefs(dtype: str, lanes: int) -> str:
@@ -109,7 +109,7 @@ def _reduce_snippets() -> list[Snippet]:
             halves = tuple(lanes_snippet(d, n) for d in sorted(families) for n in _LANES if n <= 32 // size)
             needs = (vector_snippet(dtype), *halves)
             text = _reduce(op, op.combine.name, dtype)
-            found.append(Snippet(reduce_snippet(op.name, dtype), text, needs, _INCLUDES))
+            found.append(Snippet(reduce_snippet(op.name, f"{dtype}v"), text, needs, _INCLUDES))
     return found
 
 
@@ -134,12 +134,17 @@ SNIPPETS = (
         Snippet(
             f"select_f32x{lanes}",
             select_text(f"f32x{lanes}", f"i32x{lanes}"),
-            needs=(lanes_snippet("f32", lanes), lanes_snippet("i32", lanes)),
+            needs=("vectors_by_value", lanes_snippet("f32", lanes), lanes_snippet("i32", lanes)),
         )
         for lanes in HALVES
     ),
     *(
-        Snippet(f"any_i32x{lanes}", any_text(f"i32x{lanes}"), (lanes_snippet("i32", lanes),), ANY_INCLUDES)
+        Snippet(
+            f"any_i32x{lanes}",
+            any_text(f"i32x{lanes}"),
+            ("vectors_by_value", lanes_snippet("i32", lanes)),
+            ANY_INCLUDES,
+        )
         for lanes in HALVES
     ),
 )

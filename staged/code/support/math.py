@@ -1,9 +1,9 @@
 """Maths of f32 and f64, for single numbers and for vectors: snippets `st_<function>_<f32|f64|f32v|f64v>`.
 
-A number is a function's argument and result; vectors go through pointers. Both are made from one body, so the tail of a
-loop gives the same bits as its vectors. Polynomials are minimax fits (Remez) of ours; argument reductions follow
-Muller, Elementary Functions: Algorithms and Implementation, chapters 9 and 11. Errors are in units in the last place
-(ulp) and hold with and without fused multiply-add; infinities, NaN and signed zeros are those of IEEE 754 and NumPy.
+The functions of numbers and of vectors are made from one body, so the tail of a loop gives the same bits as its
+vectors. Polynomials are minimax fits (Remez) of ours; argument reductions follow Muller, Elementary Functions:
+Algorithms and Implementation, chapters 9 and 11. Errors are in units in the last place (ulp) and hold with and without
+fused multiply-add; infinities, NaN and signed zeros are those of IEEE 754 and NumPy.
 """
 
 from __future__ import annotations
@@ -424,7 +424,7 @@ const {v.T} w = {pick};
     return (
         body
         + f"""\
-if (__builtin_expect({v.calling(f"st_any_{v.M}")}(&far), 0)) {{
+if (__builtin_expect({v.calling(f"st_any_{v.M}")}(far), 0)) {{
     for (int i = 0; i < (int)(sizeof y / sizeof y[0]); ++i) {{
         y[i] = far[i] ? {libm}(x[i]) : y[i];
     }}
@@ -615,7 +615,7 @@ FUNCTIONS = (
         _tanh,
     ),
 )
-"""Elementwise ops of floats that are functions of our own: `st_exp_f32(x)`, and `st_exp_f32v(&y, &x)` on vectors."""
+"""Elementwise ops of floats that are functions of our own: `st_exp_f32(x)`, and `st_exp_f32v(x)` on vectors."""
 FUNCTION_NAMES = frozenset(function.name for function in FUNCTIONS)
 _SNIPPET_NAMES = frozenset(f"st_{name}_{v.suffix}" for name in FUNCTION_NAMES for v in VARIETIES)
 

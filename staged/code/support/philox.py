@@ -191,13 +191,14 @@ typedef long long st_i64v __attribute__((vector_size(64)));
 _BITS_VECTOR = """\
 // As many words as a vector has lanes, from word `element` on. A pair of 64-bit lanes holds the state of one block: a
 // its words 0 and 2, which are multiplied, b its words 1 and 3.
-static inline __attribute__((always_inline)) void st_random_bits_u32v(u32v *words, int64_t seed, int64_t stream,
-                                                                      int64_t counter, int64_t element) {
+static inline __attribute__((always_inline))
+u32v st_random_bits_u32v(int64_t seed, int64_t stream, int64_t counter, int64_t element) {
     if ((element & 3) != 0) {
+        u32v words;
         for (int i = 0; i < ST_VECTOR_BYTES / 4; ++i) {
-            (*words)[i] = st_random_bits(seed, stream, counter, element + i);
+            words[i] = st_random_bits(seed, stream, counter, element + i);
         }
-        return;
+        return words;
     }
     const uint64_t low = 0xffffffffu, key = (uint64_t)seed, count = (uint64_t)counter;
     const u64v multiplier = {ST_PAIRS(0xd2511f53u, 0xcd9e8d57u)}, step = {ST_PAIRS(0x9e3779b9u, 0xbb67ae85u)};
@@ -214,39 +215,35 @@ static inline __attribute__((always_inline)) void st_random_bits_u32v(u32v *word
         b = other & low;
         k = (k + step) & low;
     }
-    *words = (u32v)(a | b << 32);
+    return (u32v)(a | b << 32);
 }
 """
 
 _UNIFORM_F32_VECTOR = """\
-static inline __attribute__((always_inline)) void st_uniform_f32v(f32v *result, int64_t seed, int64_t stream,
-                                                                  int64_t counter, int64_t element) {
-    u32v words;
-    st_random_bits_u32v(&words, seed, stream, counter, element);
-    *result = __builtin_convertvector((i32v)(words >> 8), f32v) * 0x1p-24f;
+static inline __attribute__((always_inline))
+f32v st_uniform_f32v(int64_t seed, int64_t stream, int64_t counter, int64_t element) {
+    const u32v words = st_random_bits_u32v(seed, stream, counter, element);
+    return __builtin_convertvector((i32v)(words >> 8), f32v) * 0x1p-24f;
 }
 """
 
 # Integers below 2**52 become floats by putting them into the fraction of 2**52: few machines convert 64-bit lanes.
 _UNIFORM_F64_VECTOR = """\
-static inline __attribute__((always_inline)) void st_uniform_f64v(f64v *result, int64_t seed, int64_t stream,
-                                                                  int64_t counter, int64_t element) {
-    u32v words;
-    st_random_bits_u32v(&words, seed, stream, counter, 2 * element);
+static inline __attribute__((always_inline))
+f64v st_uniform_f64v(int64_t seed, int64_t stream, int64_t counter, int64_t element) {
+    const u32v words = st_random_bits_u32v(seed, stream, counter, 2 * element);
     const u64v pairs = (u64v)words, offset = (u64v){0} + UINT64_C(0x4330000000000000);
     const f64v high = (f64v)((pairs & 0xffffffffu) >> 5 | offset) - 0x1p52;
     const f64v low = (f64v)(pairs >> 38 | offset) - 0x1p52;
-    *result = high * 0x1p-27 + low * 0x1p-53;
+    return high * 0x1p-27 + low * 0x1p-53;
 }
 """
 
 _BERNOULLI_VECTOR = """\
 // A mask: -1 with probability p, else 0.
-static inline __attribute__((always_inline)) void st_bernoulli_i32v(i32v *result, int64_t seed, int64_t stream,
-                                                                    int64_t counter, float p, int64_t element) {
-    f32v chance;
-    st_uniform_f32v(&chance, seed, stream, counter, element);
-    *result = chance < p;
+static inline __attribute__((always_inline))
+i32v st_bernoulli_i32v(int64_t seed, int64_t stream, int64_t counter, float p, int64_t element) {
+    return st_uniform_f32v(seed, stream, counter, element) < p;
 }
 """
 
@@ -291,8 +288,7 @@ def _normal_vector(dtype: str) -> str:
     turn = f"{np.float32(2 * math.pi)}f" if dtype == "f32" else repr(2 * math.pi)
     draw = {
         "f32": """\
-    u32v words;
-    st_random_bits_u32v(&words, seed, stream, counter, element);
+    const u32v words = st_random_bits_u32v(seed, stream, counter, element);
     const u64v pairs = (u64v)words, first = pairs & 0xffffffffu, second = pairs >> 32;
     const u32v first_twice = (u32v)(first | first << 32), second_twice = (u32v)(second | second << 32);
     const f32v u = __builtin_convertvector((i32v)((first_twice >> 8) + 1u), f32v) * 0x1p-24f;
@@ -300,30 +296,25 @@ def _normal_vector(dtype: str) -> str:
     const i32v odd = (i32v)((u64v){0} + UINT64_C(0xffffffff00000000));
 """,
         "f64": """\
-    f64v both;
-    st_uniform_f64v(&both, seed, stream, counter, element);
+    const f64v both = st_uniform_f64v(seed, stream, counter, element);
     const f64v u = (f64v)ST_PERMUTE_U64V((u64v)both, ST_EVEN_TWICE) + 0x1p-53;
     const f64v v = (f64v)ST_PERMUTE_U64V((u64v)both, ST_ODD_TWICE);
     const i64v odd = {ST_PAIRS(0, -1)};
 """,
     }[dtype]
     return f"""\
-static inline __attribute__((always_inline)) void st_normal_{v}({v} *result, int64_t seed, int64_t stream,
-                                                                 int64_t counter, int64_t element) {{
+static inline __attribute__((always_inline))
+{v} st_normal_{v}(int64_t seed, int64_t stream, int64_t counter, int64_t element) {{
     if ((element & 1) != 0) {{  // starts in the middle of a pair
+        {v} normal;
         for (int i = 0; i < ST_VECTOR_BYTES / {bits // 8}; ++i) {{
-            (*result)[i] = st_normal_{dtype}(seed, stream, counter, element + i);
+            normal[i] = st_normal_{dtype}(seed, stream, counter, element + i);
         }}
-        return;
+        return normal;
     }}
-{draw}    {v} radius, sine, cosine;
-    st_log_{v}(&radius, &u);
-    radius = radius * -2.0{s};
-    st_sqrt_{v}(&radius, &radius);
+{draw}    const {v} radius = st_sqrt_{v}(st_log_{v}(u) * -2.0{s});
     const {v} angle = v * {turn};
-    st_sin_{v}(&sine, &angle);
-    st_cos_{v}(&cosine, &angle);
-    *result = radius * st_select_{v}(odd, sine, cosine);
+    return radius * st_select_{v}(odd, st_sin_{v}(angle), st_cos_{v}(angle));
 }}
 """
 
@@ -341,7 +332,7 @@ SNIPPETS = (
     made_of("st_normal_f32", _normal("f32"), needs=("philox", "st_log_f32", "st_sin_f32", "st_cos_f32")),
     made_of("st_normal_f64", _normal("f64"), needs=("st_uniform_f64", "st_log_f64", "st_sin_f64", "st_cos_f64")),
     Snippet("pairs", _PAIRS, ("vector_i32", "vector_u64")),
-    Snippet("st_random_bits_u32v", _BITS_VECTOR, ("st_random_bits", "pairs", *_WORD_VECTORS)),
+    Snippet("st_random_bits_u32v", _BITS_VECTOR, ("vectors_by_value", "st_random_bits", "pairs", *_WORD_VECTORS)),
     Snippet("st_uniform_f32v", _UNIFORM_F32_VECTOR, ("st_random_bits_u32v", "vector_f32", "vector_i32")),
     Snippet("st_uniform_f64v", _UNIFORM_F64_VECTOR, ("st_random_bits_u32v", "vector_f64")),
     Snippet("st_bernoulli_i32v", _BERNOULLI_VECTOR, ("st_uniform_f32v",)),

@@ -12,7 +12,7 @@ import numpy as np
 
 from staged.code.support.lanes import HALVES, lanes_snippet
 from staged.code.support.library import Snippet, SupportFunction, headers, made_of
-from staged.code.support.vectors import vector_snippet
+from staged.code.support.vectors import INLINE, vector_snippet
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,25 +175,17 @@ class Variety:
     def call(self, function: str, result: str, argument: str) -> str:
         """Lines that set the new variable `result` to `function` of the variable `argument`."""
         name = self.calling(f"st_{function}_{self.suffix}")
-        if not self.is_vector:
-            return f"const {self.T} {result} = {name}({argument});"
-        return f"{self.T} {result};\n{name}(&{result}, &{argument});"
+        return f"const {self.T} {result} = {name}({argument});"
 
     def function(self, name: str, comment: str, body: str, arguments: tuple[str, ...] = ("x",)) -> SupportFunction:
         """The C function `st_<name>_<suffix>` whose body turns `arguments` into `y`."""
-        if self.is_vector:
-            result, head = "void", "static inline __attribute__((always_inline)) "
-            inputs = ", ".join(f"const {self.T} *{a}_" for a in arguments)
-            lines = [f"({self.T} *result, {inputs}) {{"]
-            lines += [f"    const {self.T} {a} = *{a}_;" for a in arguments]
-        else:
-            result, head = self.T, "static inline "
-            lines = [f"({', '.join(f'{self.T} {a}' for a in arguments)}) {{"]
+        head = INLINE if self.is_vector else "static inline "
+        lines = [f"({', '.join(f'{self.T} {a}' for a in arguments)}) {{"]
         lines += [f"    {line}" for line in body.strip("\n").splitlines()]
-        lines += ["    *result = y;" if self.is_vector else "    return y;", "}"]
+        lines += ["    return y;", "}"]
         about = "".join(f"// {line}\n" for line in comment.splitlines())
         definition = "\n".join(lines) + "\n"
-        return SupportFunction(result, f"st_{name}_{self.suffix}", definition, tuple(self.called), about, head)
+        return SupportFunction(self.T, f"st_{name}_{self.suffix}", definition, tuple(self.called), about, head)
 
 
 VARIETIES = (

@@ -8,6 +8,13 @@ from __future__ import annotations
 from staged.code.support.library import Snippet, headers
 from staged.ir.types import NUMBER_DTYPES, DType
 
+INLINE = "static inline __attribute__((always_inline)) "
+"""The head of a function of vectors."""
+_BY_VALUE = """\
+// Vectors are arguments and results of functions that are always inlined. Compilers warn of the ABI of other functions.
+#pragma GCC diagnostic ignored "-Wpsabi"
+"""
+
 # Vectors of this many bytes have a snippet that sets the width of a program.
 WIDTHS = (16, 32, 64)
 
@@ -36,12 +43,13 @@ def _types(dtype: DType) -> str:
 
 
 def select_text(name: str, mask: str) -> str:
-    """The macro `st_select_<name>` for a vector type and the type of its comparisons."""
+    """The function `st_select_<name>` for a vector type and the type of its comparisons."""
     return f"""\
-// Lane by lane `m ? a : b`, where `m` comes from a comparison. `b` is written twice: pass a name. With exclusive or,
-// gcc leaves the computation of a and b alone; a plain mask it would pull into their last addition, at the cost of
-// fusing it.
-#define st_select_{name}(m, a, b) (({name})((((({mask})(a)) ^ ({mask})(b)) & (m)) ^ ({mask})(b)))
+// Lane by lane `m ? a : b`, where `m` comes from a comparison. With exclusive or, gcc leaves the computation of a and b
+// alone; a plain mask it would pull into their last addition, at the cost of fusing it.
+{INLINE}{name} st_select_{name}({mask} m, {name} a, {name} b) {{
+    return ({name})(((({mask})a ^ ({mask})b) & m) ^ ({mask})b);
+}}
 """
 
 
@@ -49,10 +57,10 @@ def any_text(name: str) -> str:
     """The function `st_any_<name>` for the type of a comparison."""
     return f"""\
 // Whether a mask holds in some lane.
-static inline __attribute__((always_inline)) bool st_any_{name}(const {name} *mask) {{
-    uint64_t words[sizeof *mask / 8], any = 0;
-    memcpy(words, mask, sizeof words);
-    for (int i = 0; i < (int)(sizeof *mask / 8); ++i) {{
+{INLINE}bool st_any_{name}({name} mask) {{
+    uint64_t words[sizeof mask / 8], any = 0;
+    memcpy(words, &mask, sizeof words);
+    for (int i = 0; i < (int)(sizeof mask / 8); ++i) {{
         any |= words[i];
     }}
     return any != 0;
@@ -63,13 +71,14 @@ static inline __attribute__((always_inline)) bool st_any_{name}(const {name} *ma
 ANY_INCLUDES = headers("stdbool", "stdint", "string")
 
 SNIPPETS = (
+    Snippet("vectors_by_value", _BY_VALUE),
     *(Snippet(width_snippet(width), "", includes=(f"#define ST_VECTOR_BYTES {width}",)) for width in WIDTHS),
     *(Snippet(vector_snippet(dtype.name), _types(dtype), includes=headers("stdint")) for dtype in NUMBER_DTYPES),
     *(
         Snippet(
             f"select_{dtype.name}v",
             select_text(f"{dtype.name}v", f"i{8 * dtype.size}v"),
-            needs=(vector_snippet(dtype.name), vector_snippet(f"i{8 * dtype.size}")),
+            needs=("vectors_by_value", vector_snippet(dtype.name), vector_snippet(f"i{8 * dtype.size}")),
         )
         for dtype in NUMBER_DTYPES
         if dtype.size >= 4
@@ -78,7 +87,7 @@ SNIPPETS = (
         Snippet(
             f"any_{mask}v",
             any_text(f"{mask}v"),
-            needs=(vector_snippet(mask),),
+            needs=("vectors_by_value", vector_snippet(mask)),
             includes=ANY_INCLUDES,
         )
         for mask in ("i32", "i64")

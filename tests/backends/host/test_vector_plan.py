@@ -98,7 +98,44 @@ def test_what_is_computed_in_place_is_computed_once():
 def test_the_last_vector_of_a_row_is_computed_in_the_same_loop(columns: int, last: int | None) -> None:
     x = np.linspace(-2, 2, 3 * columns, dtype=np.float32).reshape(3, columns)
     program = st.function(lambda x: st.tanh(x[:, ::-1][:, ::-1] + x[:, :1]), target="x86-64-v3").stage(x)
-    assert program.source.count("st_tanh_f32v(&") == 1
+    assert program.source.count("st_tanh_f32v(") == 1
     assert ("int64_t at = " in program.source) is (last is not None)
     assert last is None or f"j < {last} ? j : {last};" in program.source
     np.testing.assert_allclose(program(x), np.tanh(x + x[:, :1]), rtol=1e-6)
+
+
+def test_what_is_used_once_is_written_where_it_is_stored() -> None:
+    x, d = np.linspace(-1, 1, 64, dtype=np.float32), np.ones(64, np.float32)
+
+    @st.function(target="x86-64-v3")
+    def step(x, d):
+        x += st.exp(-d)
+        return x
+
+    source = step.stage(x, d).source
+    assert "= *(const f32v_u *)(x + i) + st_exp_f32v(-*(const f32v_u *)(d + i));" in source
+    np.testing.assert_allclose(step(x, d), x + np.exp(-d), atol=1e-6)
+
+
+def test_a_sum_into_memory_is_an_addition_in_place() -> None:
+    x = np.arange(70 * 64, dtype=np.float32).reshape(70, 64)
+    program = st.function(lambda x: st.sum(x, axis=0), target="x86-64-v3").stage(x)
+    assert "_total + j) += *(const f32v_u *)(x + i * 64 + j);" in program.source
+    np.testing.assert_array_equal(program(x), x.sum(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("before", "condition"), [(0, "i < 5 ? x[i * 3 + j]"), (1, "i - 1 >= 0 && i - 1 < 5 ? x[i * 3 + j - 3]")]
+)
+def test_an_index_is_compared_with_zero_if_it_can_be_negative(before: int, condition: str) -> None:
+    x = np.arange(15, dtype=np.float32).reshape(5, 3)
+    program = st.function(lambda x: st.sum(st.pad(x, ((before, 2), (0, 0))), axis=1), target="x86-64-v3").stage(x)
+    assert condition in program.source
+    np.testing.assert_array_equal(program(x), np.pad(x, ((before, 2), (0, 0))).sum(axis=1))
+
+
+def test_a_kernel_that_is_one_piece_has_no_range() -> None:
+    x = np.arange(8, dtype=np.float32)
+    program = st.function(lambda x: st.sum(x), target="x86-64-v3").stage(x)
+    assert "static void sum(const float *x, float *x_total) {" in program.source
+    assert program(x) == x.sum()

@@ -32,6 +32,42 @@ def test_a_statement_knows_how_deep_it_stands() -> None:
     assert all(len(line) <= 116 for line in w.lines)
 
 
+LONG = "a_long_name_of_a_function_of_" + "a_layer_" * 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"(step == 6 ? {LONG}4x6 : {LONG}4x1)(scratch + channel * 64, y, x, 4);",
+        f"static __attribute__((noinline)) void {LONG}14x2(const float *restrict factors, float *c) {{",
+        f"if ({LONG} < 0 || {LONG} > best || ({LONG} != {LONG} && best == best)) {{",
+    ],
+)
+def test_no_line_of_a_statement_is_longer_than_120_columns(text: str) -> None:
+    w = Writer()
+    with w.block("if (x)"):
+        w.statement(text)
+    assert " ".join(line.strip() for line in w.lines[1:-1]).replace("( ", "(") == text
+    assert len(w.lines) > 3
+    assert all(len(line) <= 120 for line in w.lines)
+
+
+@pytest.mark.parametrize("sign", ["=", "+="])
+def test_a_long_assignment_is_broken_behind_its_sign(sign: str) -> None:
+    w = Writer()
+    w.assignment(f"{LONG}[i] {sign} st_exp_f32v({LONG});")
+    assert w.lines == [f"{LONG}[i] {sign}", f"        st_exp_f32v({LONG});"]
+
+
+def test_a_long_line_of_python_is_cut_and_prose_is_not() -> None:
+    w = Writer()
+    with w.block("if (x)"):
+        w.comment(f"model.py:12  {LONG} = {LONG} + {LONG}")
+        w.comment(f"{LONG} {LONG} {LONG}")
+    assert len(w.lines[1]) <= 120 and w.lines[1].endswith(" ...")
+    assert w.lines[2].endswith(LONG)
+
+
 def test_pragmas_of_loops_stand_with_their_loop() -> None:
     w = Writer()
     with w.block("for (;;)"):

@@ -43,9 +43,7 @@ VECTORS = {
 void run_{name}_x{lanes}(const {source} *x, {target} *y, int64_t n) {{
     for (int64_t k = 0; k < n; k += {lanes}) {{
         const {source_vector}x{lanes} whole = *(const {source_vector}x{lanes}_u *)(x + k);
-        {target_vector}x{lanes} made;
-        st_{name}_x{lanes}(&made, &whole);
-        *({target_vector}x{lanes}_u *)(y + k) = made;
+        *({target_vector}x{lanes}_u *)(y + k) = st_{name}_x{lanes}(whole);
     }}
 }}
 """

@@ -51,9 +51,7 @@ void scalar_{name}_{dtype}({parameters}, {c_type} *y, int64_t n) {{
 void {kind}_{name}_{dtype}({parameters}, {c_type} *y, int64_t n) {{
     for (int64_t k = 0; k < n; k += (int64_t)(sizeof({vector_type}) / sizeof({c_type}))) {{
         {loads}
-        {vector_type} yv;
-        {vector}(&yv, {", ".join(f"&{i}v" for i in inputs)});
-        *({vector_type}_u *)(y + k) = yv;
+        *({vector_type}_u *)(y + k) = {vector}({", ".join(f"{i}v" for i in inputs)});
     }}
 }}
 """

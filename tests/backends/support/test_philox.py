@@ -26,9 +26,7 @@ void scalar_{function}({c_type} *y, int64_t first, int64_t n, int64_t seed, int6
 _VECTOR = """
 void vector_{function}({c_type} *y, int64_t first, int64_t n, int64_t seed, int64_t stream, int64_t counter) {{
     for (int64_t k = 0; k < n; k += (int64_t)(sizeof({vector}) / sizeof({c_type}))) {{
-        {vector} part;
-        {function}(&part, seed, stream, counter, first + k);
-        *({vector}_u *)(y + k) = part;
+        *({vector}_u *)(y + k) = {function}(seed, stream, counter, first + k);
     }}
 }}
 """
@@ -43,9 +41,7 @@ void bernoulli(int32_t *y, int64_t n, int64_t seed, int64_t stream, int64_t coun
 }
 void bernoulli_vector(int32_t *y, int64_t n, int64_t seed, int64_t stream, int64_t counter, float p) {
     for (int64_t k = 0; k < n; k += (int64_t)(sizeof(i32v) / 4)) {
-        i32v part;
-        st_bernoulli_i32v(&part, seed, stream, counter, p, k);
-        *(i32v_u *)(y + k) = part & 1;
+        *(i32v_u *)(y + k) = st_bernoulli_i32v(seed, stream, counter, p, k) & 1;
     }
 }
 void permutation(int64_t *order, int64_t n, int64_t seed, int64_t stream, int64_t counter) {

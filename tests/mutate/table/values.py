@@ -216,8 +216,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a negative label wraps in C",
-        "code.nest.statements:Statements.given_index",
-        's.meaning == "index"',
+        "code.support.arithmetic:_check",
+        'meaning == "index"',
         "True",
         (_LABELS,),
     ),

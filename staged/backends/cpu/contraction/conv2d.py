@@ -282,7 +282,7 @@ class _Emitter:
         plan, spec, t = self.plan, self.spec, self.text
         offsets = [plan.window.tap_offset(ky, kx, plan.rows) for ky in range(spec.kh) for kx in range(spec.kw)]
         t.line("// where each tap of the weights starts in a channel's planes")
-        t.line(f"static const int32_t {spec.name}_offset[{plan.taps}] = {{{', '.join(map(str, offsets))}}};")
+        t.statement(f"static const int32_t {spec.name}_offset[{plan.taps}] = {{{', '.join(map(str, offsets))}}};")
         if self.ranges is not None:
             pairs = ", ".join(f"{{{low}, {high}}}" for low, high in self.ranges)
             t.line("// the taps that meet d_y, for each panel of pixels: the others only read zeros")

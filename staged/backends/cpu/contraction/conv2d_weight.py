@@ -256,7 +256,7 @@ class _Emitter:
         run = [count for group, count in zip(plan.groups, taps, strict=False) if group.ky == 0]
         named = ", ".join(f"{{{', '.join(tile.name for tile in row)}}}" for row in tiles)
         every = self.tap_offsets(TapGroup(several, 0, spec.kh, 0, spec.kw))
-        t.line(f"static const int64_t offset[{len(every)}] = {{{', '.join(map(str, every))}}};")
+        t.statement(f"static const int64_t offset[{len(every)}] = {{{', '.join(map(str, every))}}};")
         lines: list[dict[str, object]] = [
             {"offset": "offset", "rows": plan.outer_channels, "taps": spec.kh * spec.kw,
              "row_taps": sum(run) // several, "wide_taps": sum(n for n in run if n == taps[0]) // several},

@@ -100,8 +100,7 @@ class Stored:
         t = Writer()
         t.line(f"// The numbers that a vector's worth of {self.dtype} mean.")
         with t.block(f"{HEAD} st_read_{self.dtype}({self.vector.name} *y, const {self.scalar} *source)"):
-            t.line(f"const u16x{lanes} x = *(const u16x{lanes}_u *)source;")
-            t.line(f"st_{vector_function(self.conversion, lanes)}(y, &x);")
+            t.line(f"*y = st_{vector_function(self.conversion, lanes)}(*(const u16x{lanes}_u *)source);")
         return Snippet(f"read_{self.dtype}", str(t), self._needs(lanes))
 
     def _needs(self, *lanes: int) -> tuple[str, ...]:
@@ -127,10 +126,8 @@ class Stored:
                 with t.block(f"if (count >= {some})"):
                     with t.unrolled(2, "for (int64_t half = 0; half < 2; ++half)"):
                         t.line(f"const int64_t at = half * (count - {some});")
-                        t.line(f"const u16x{some} x = *(const u16x{some}_u *)(source + at);")
-                        t.line(f"{self.vector.dtype}x{some} y;")
-                        t.line(f"st_{vector_function(self.conversion, some)}(&y, &x);")
-                        t.line(f"*({self.vector.dtype}x{some}_u *)(target + at) = y;")
+                        value = f"st_{vector_function(self.conversion, some)}(*(const u16x{some}_u *)(source + at))"
+                        t.line(f"*({self.vector.dtype}x{some}_u *)(target + at) = {value};")
                     t.line("return;")
             with t.block("for (int64_t i = 0; i < count; ++i)"):
                 t.line(f"target[i] = {self.item('source[i]')};")

@@ -95,20 +95,20 @@ def kernel_of(
         parameters.append(Parameter(HOST))
     if scratch is not None:
         parameters.append(Parameter(scratch))
+    begin, end = Variable("begin", INDEX), Variable("end", INDEX)
+    has_range = nest.items != 1
+    if has_range:
+        parameters += [Parameter(begin), Parameter(end)]
     low.names.used |= {"begin", "end"}
     low.parameter_names = set(low.names.used)
-    begin, end = Variable("begin", INDEX), Variable("end", INDEX)
     places = [*declare_registers(low)]
     if scratch is not None:
         places += declare_scratch(low, scratch)
-    if nest.items != 1:
+    if has_range:
         deal_out(low, begin, end)
     low.body(nest.body)
     body = low.code.body
-    if nest.items == 1:
-        body.insert(0, Unused((begin, end), "one piece"))
     first, last = unused_parameters(nest, given, body)
-    parameters += [Parameter(begin), Parameter(end)]
     code = Function(name, tuple(parameters), (*places, *first, *body, *last), tuple(comments))
     return KernelText(
         name,
@@ -116,10 +116,11 @@ def kernel_of(
         tuple((p.variable.type.before_name, p.variable.text) for p in parameters),
         nest.items,
         cpu.snippets.union({width_snippet(machine.vector_bytes)} if tiles else (), *(tile.needs for tile in tiles)),
-        scratch_bytes,
-        can_fail,
-        schedule.chunk,
-        in_place_pairs(nest, cpu.loops.stored_twice),
+        has_range=has_range,
+        scratch_bytes=scratch_bytes,
+        can_fail=can_fail,
+        chunk=schedule.chunk,
+        may_alias=in_place_pairs(nest, cpu.loops.stored_twice),
         items_text=items_text(nest),
         code=code,
         shape=shape_of(code, dialect)[0],

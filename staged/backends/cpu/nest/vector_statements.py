@@ -19,16 +19,15 @@ from staged.code.expr import (
     Items,
     Literal,
     Name,
-    Prefix,
     Variable,
     address,
     literal,
 )
 from staged.code.nest.lowering import ZERO, Lowering
-from staged.code.nest.statements import Statements
+from staged.code.nest.statements import Statements, stored
 from staged.code.nest.value import Value, is_zero
 from staged.code.scalars import spell
-from staged.code.tree import Assign, Declare, Do
+from staged.code.tree import Assign, Declare
 from staged.code.types import SHORT_INDEX, CType, lanes
 from staged.ir.declaration import prims
 from staged.ir.loops import Axis, Bound, Compute, Load, LoadPair, Operand, PositionOf, Store, StorePair
@@ -73,7 +72,7 @@ class VectorStatements:
         return mask if isinstance(mask, Name) else self.low.constant("mask", CType(self.types.mask()), mask)
 
     def settled(self, value: Value) -> Name | Index:
-        """A vector in memory, whose address can be taken."""
+        """A vector with a name, whose lanes can be taken."""
         if value.is_vector and isinstance(value.expr, Name | Index):
             return value.expr
         return self.low.constant("x", self.type(value.dtype), self.speller.splat(value))
@@ -114,7 +113,7 @@ class VectorStatements:
     def write(self, dtype: DType, place: Expr, value: Value) -> None:
         """A vector to an address."""
         target, vector = self.speller.store(dtype, place, value)
-        self.low.code.add(Assign(target, vector))
+        self.low.code.add(stored(target, vector, self.speller.load(dtype, place)))
 
     def compute(self, s: Compute) -> None:
         low = self.low
@@ -135,8 +134,12 @@ class VectorStatements:
             if vector is None:
                 self.call(s, operands)
                 return
-            value = self.vector(vector, s.target.dtype)
-            low.bind(s.target, value, self.type, True, not s.target.is_part and s.target.name != s.op.name)
+            self.bind(s, vector)
+
+    def bind(self, s: Compute, vector: Expr) -> None:
+        """Give the result of a statement its value."""
+        named = not s.target.is_part and s.target.name != s.op.name
+        self.low.bind(s.target, self.vector(vector, s.target.dtype), self.type, True, named)
 
     def position(self, s: PositionOf) -> None:
         low, dtype = self.low, s.target.dtype
@@ -162,18 +165,17 @@ class VectorStatements:
         suffix = {"random_bits": "u32v", "bernoulli": "i32v"}.get(s.op.name, f"{dtype}v")
         function = f"st_{s.op.name}_{suffix}"
         low.need(function)
-        result = self.result(s)
-        low.code.add(Do(Call(function, (Prefix("&", result), *operands))))
+        self.bind(s, Call(function, tuple(operands)))
 
     def call(self, s: Compute, operands: Sequence[Value]) -> None:
-        """A function on vectors: by pointers, or lane by lane."""
+        """A function on vectors, or lane by lane."""
         low, dtype = self.low, s.target.dtype
-        whole = [self.settled(o) for o in operands]
-        result = self.result(s)
         function = self.speller.function(s.op.name, operands[0].dtype, dtype)
         if function is not None:
-            low.code.add(Do(Call(function, tuple(Prefix("&", x) for x in (result, *whole)))))
+            self.bind(s, Call(function, tuple(map(self.speller.splat, operands))))
             return
+        whole = [self.settled(o) for o in operands]
+        result = self.result(s)
         with self.each_lane(unroll=True) as lane:
             inputs = [Index(x, lane) for x in whole]
             number = spell(s.op.name, [o.dtype for o in operands], dtype, inputs, s.attrs, low.need)
@@ -187,7 +189,7 @@ class VectorStatements:
             yield lane
 
     def result(self, s: Compute) -> Name:
-        """The variable for a vector that a function fills."""
+        """The variable for a vector that is filled lane by lane."""
         low = self.low
         variable = low.element(s.target.name, self.type(s.target.dtype))
         low.code.add(Declare(variable, is_const=False))

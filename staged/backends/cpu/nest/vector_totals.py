@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from staged.backends.cpu.nest.vector_plan import feeding_loop, may_repeat
 from staged.backends.cpu.nest.vector_statements import VectorStatements
-from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Prefix, Variable
+from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Variable
 from staged.code.nest.lowering import ZERO, factors_of
 from staged.code.nest.totals import Totals
 from staged.code.nest.value import Value, is_zero
@@ -20,7 +20,7 @@ from staged.code.operators import ARITHMETIC, EXTREMES
 from staged.code.scalars import spell
 from staged.code.support.lanes import reduce_snippet
 from staged.code.support.library import snippets
-from staged.code.tree import Assign, Declare, Do
+from staged.code.tree import Assign, Declare
 from staged.code.types import scalar
 from staged.ir.declaration import prims
 from staged.ir.loops import (
@@ -74,7 +74,8 @@ class VectorTotals:
             self.totals.start(reduction, loop)
             return
         start = low.number(identity(reduction.op, dtype))
-        splat, type = vectors.speller.splat(Value(start, dtype)), vectors.type(dtype)
+        type = vectors.type(dtype)
+        splat = Items((ZERO,)) if is_zero(start) else vectors.speller.splat(Value(start, dtype))
         if is_wide:
             number = low.variable(reduction.target.name, type)
             low.code.add(Declare(number, splat, is_const=False))
@@ -84,7 +85,7 @@ class VectorTotals:
         number = low.variable(reduction.target.name, scalar(dtype))
         several = low.variable(f"{reduction.target.name}_v", type)
         count = low.schedule.vectors_per_iteration(feeding)
-        first = Items((ZERO,)) if is_zero(start) else Items((splat,) * count)
+        first = splat if is_zero(start) else Items((splat,) * count)
         low.code.add(Declare(several, first, is_const=False, sizes=(Literal(str(count)),)))
         is_whole = self.horizontal(reduction) is not None and self.is_whole(feeding, loop)
         if not is_whole:
@@ -165,7 +166,7 @@ class VectorTotals:
             both = (self.vector(self.vectors.settled(value), dtype), total)  # the total is selected if both are equal
         function = speller.function(name, dtype, dtype)
         if function is not None:
-            low.code.add(Do(Call(function, tuple(Prefix("&", self.vectors.settled(x)) for x in (total, *both)))))
+            low.code.add(Assign(target, Call(function, tuple(map(speller.splat, both)))))
             return
         vector = speller.spell(name, both, dtype, {})
         if vector is not None:
@@ -179,8 +180,10 @@ class VectorTotals:
     def horizontal(self, reduction: Reduction, vectors: int = 1) -> str | None:
         """The support function that combines all lanes of vectors, if it exists."""
         dtype = reduction.target.dtype
-        name = reduce_snippet(reduction.op.name, dtype.name, vectors)
-        return name if self.vectors.types.is_native(dtype) and name in snippets() else None
+        if dtype.is_bool or dtype.is_half:
+            return None
+        name = reduce_snippet(reduction.op.name, self.vectors.types.type(dtype), vectors)
+        return name if name in snippets() else None
 
     def finish(self, reduction: Reduction, loop: Loop | Tile) -> None:
         total, low, dtype = self.open.get(reduction), self.low, reduction.target.dtype
@@ -193,10 +196,12 @@ class VectorTotals:
         feeding = feeding_loop(reduction, loop, low.schedule)
         assert feeding is not None
         left = low.schedule.vectors_per_iteration(feeding)
-        function = self.horizontal(reduction, left)
+        # The lanes of other vectors are added one by one, after the items that do not fill a vector.
+        has_function = total.is_whole or self.vectors.types.is_native(dtype)
+        function = self.horizontal(reduction, left) if has_function else None
         if function is None:
             self.in_pairs(reduction, total.vectors, left)
-            function = self.horizontal(reduction)
+            function = self.horizontal(reduction) if has_function else None
         if function is None:
             with self.vectors.each_lane() as lane:
                 element = Index(Index(total.vectors, ZERO), lane)

@@ -1,8 +1,8 @@
 """Vector C: the compiler's vector types, and how each elementwise op is spelled on them.
 
 `f32v` is the machine's vector of f32; narrower or wider ones with the same number of lanes are `f64x16`, `u8x16`. Types
-with `_u` may stand anywhere in memory. A comparison gives a mask: an integer vector of 0 and -1. Vectors never cross a
-function boundary by value (the ABI of wide vectors depends on compiler flags), so functions on them take pointers.
+with `_u` may stand anywhere in memory. A comparison gives a mask: an integer vector of 0 and -1. Functions on vectors
+are always inlined: the ABI of wide vectors depends on compiler flags.
 
 Tested by `tests/backends/host/test_integers_in_kernels.py` and `tests/kernels/test_kernels.py`.
 """

@@ -10,12 +10,12 @@ from math import prod
 
 from staged.backends.gpu.dialect import GpuDialect
 from staged.backends.gpu.failures import RECORD, failure_of
-from staged.code.expr import Call, Cast, Expr, Index, Infix, Literal, Name, Prefix, Variable
+from staged.code.expr import Call, Cast, Expr, Index, Infix, Junction, Literal, Name, Prefix, Variable
 from staged.code.nest.lowering import ZERO, Lowering
-from staged.code.nest.statements import Statements, outside
+from staged.code.nest.statements import Statements
 from staged.code.nest.value import Value
 from staged.code.scalars import is_checked
-from staged.code.tree import Assign, Do, If, Jump
+from staged.code.tree import Assign, Declare, Do, If, Jump
 from staged.code.types import INDEX, CType, Space, pointer, word
 from staged.ir.declaration import prims
 from staged.ir.loops import Axis, CheckIndex, Compute, Constant, PositionOf, Statement, Store
@@ -38,12 +38,16 @@ class DeviceStatements:
     def check_index(self, s: CheckIndex) -> None:
         low = self.low
         low.need("fail")
-        given, index, extent = self.scalars.given_index(s)
-        site = Literal(str(low.site(s.where)))
+        given, extent, site = low.operand(s.index).expr, self.scalars.extent(s), Literal(str(low.site(s.where)))
+        index = low.variable("index", INDEX)
+        low.code.add(Declare(index, given, is_const=False))
+        if s.meaning == "index":
+            low.code.add(If(Infix("<", index, ZERO), (Assign(index, extent, "+"),)))
+        outside = Junction("||", (Infix("<", index, ZERO), Infix(">=", index, extent)))
         fail = Do(Call("st_fail", (FAILED, Name(failure_of(s.meaning)), site, given, extent)))
         # Others of a team wait for this thread, and what is made here may say to a library how much there is.
         goes_on = s.extent != 0 or self.in_team
-        low.code.add(If(outside(index, extent), (fail, Assign(index, ZERO) if goes_on else Jump("return"))))
+        low.code.add(If(outside, (fail, Assign(index, ZERO) if goes_on else Jump("return"))))
         low.values[s.target] = Value(index, i64)
 
     def position(self, s: PositionOf) -> None:
