@@ -45,20 +45,20 @@ static void softmax(const float *logits, float *softmax, unsigned char *scratch,
             logits_largest_v[0] = st_maximum_f32v(logits_j, logits_largest_v[0]);
         }
         const float logits_largest = st_max4_f32v(logits_largest_v);
-        f32v softmax_denominator_v[4] = {0};
+        f32v logits_softmax_total_v[4] = {0};
         for (int64_t j = 0; j < 64; j += 64) {
             #pragma GCC unroll 4
             for (int u = 0; u < 4; ++u) {
                 const f32v logits_difference_exponential =
                         st_exp_f32v(*(const f32v_u *)(logits + i * 100 + j + u * 16) - logits_largest);
-                softmax_denominator_v[u] += logits_difference_exponential;
+                logits_softmax_total_v[u] += logits_difference_exponential;
                 *(f32v_u *)(row + j + u * 16) = logits_difference_exponential;
             }
         }
         for (int64_t j = 64; j < 96; j += 16) {
             const f32v logits_difference_exponential =
                     st_exp_f32v(*(const f32v_u *)(logits + i * 100 + j) - logits_largest);
-            softmax_denominator_v[0] += logits_difference_exponential;
+            logits_softmax_total_v[0] += logits_difference_exponential;
             *(f32v_u *)(row + j) = logits_difference_exponential;
         }
         {
@@ -66,15 +66,15 @@ static void softmax(const float *logits, float *softmax, unsigned char *scratch,
             const f32v logits_difference_exponential =
                     st_exp_f32v(*(const f32v_u *)(logits + i * 100 + 84) - logits_largest);
             const i32v is_new = (i32v){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} >= 12;
-            softmax_denominator_v[0] += (f32v)(is_new & (i32v)logits_difference_exponential);
+            logits_softmax_total_v[0] += (f32v)(is_new & (i32v)logits_difference_exponential);
             *(f32v_u *)(row + 84) = logits_difference_exponential;
         }
-        const float softmax_denominator = st_sum4_f32v(softmax_denominator_v);
+        const float logits_softmax_total = st_sum4_f32v(logits_softmax_total_v);
         for (int64_t j = 0; j < 96; j += 16) {
-            *(f32v_u *)(softmax + i * 100 + j) = *(const f32v_u *)(row + j) / softmax_denominator;
+            *(f32v_u *)(softmax + i * 100 + j) = *(const f32v_u *)(row + j) / logits_softmax_total;
         }
         for (int64_t j = 96; j < 100; ++j) {
-            softmax[i * 100 + j] = row[j] / softmax_denominator;
+            softmax[i * 100 + j] = row[j] / logits_softmax_total;
         }
     }
 }

@@ -24,10 +24,10 @@ typedef struct {
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void initial_weight_uniform(int64_t random_seed, int64_t random_counter, float *weight, double factor,
+static void initial_weight_uniform(int64_t random_seed, int64_t random_counter, float *weight, double scale,
         double offset, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
-        weight[j] = (float)((double)st_uniform_f32(random_seed, 0, random_counter, j) * factor + offset);
+        weight[j] = (float)((double)st_uniform_f32(random_seed, 0, random_counter, j) * scale + offset);
     }
 }
 
@@ -148,11 +148,11 @@ static void cross_entropy(const float *out, const int32_t *y, float *cross_entro
         }
         const float top = st_max_f32x4(top_v);
         const float top_chosen = isfinite(top) != 0 ? top : 0.0f;
-        float log_sum_argument = 0.0f;
+        float log_sum_total = 0.0f;
         for (int64_t j = 0; j < 4; ++j) {
-            log_sum_argument += st_exp_f32(out[i * 4 + j] - top_chosen);
+            log_sum_total += st_exp_f32(out[i * 4 + j] - top_chosen);
         }
-        const float log_sum = st_log_f32(log_sum_argument);
+        const float log_sum = st_log_f32(log_sum_total);
         const int32_t y_i = y[i];
         for (int64_t j = 0; j < 4; ++j) {
             const float d_out_factor =
@@ -328,14 +328,14 @@ static void update_bias_2(const float *d_out, const float *bias, float *new_bias
 int train(const train_args *args, void *arena, st_host *host) {
     unsigned char *const base = arena;
     const Buffers buffers = {
-        .bias = (void *)(base + 1408),      // (8,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn ...
-        .weight_2 = (void *)(base + 1280),  // (4, 8)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), ...
-        .bias_2 = (void *)(base + 1472),    // (4,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn ...
-        .h = (void *)base,                  // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
-        .out = (void *)(base + 512),        // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
-        .d_out = (void *)(base + 1024),     // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
-        .d_hidden = (void *)(base + 512),   // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
-        .scratch = base + 1536,             // workspace, one part per thread
+        .bias = (void *)base,              // (8,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn. ...
+        .weight_2 = (void *)(base + 64),   // (4, 8)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), n ...
+        .bias_2 = (void *)(base + 192),    // (4,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn. ...
+        .h = (void *)(base + 256),         // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
+        .out = (void *)(base + 768),       // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
+        .d_out = (void *)(base + 1280),    // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
+        .d_hidden = (void *)(base + 768),  // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
+        .scratch = base + 1536,            // workspace, one part per thread
     };
     const Buffers *const m = &buffers;
     host->error_kind = ST_OK;
@@ -344,14 +344,11 @@ int train(const train_args *args, void *arena, st_host *host) {
     const int64_t random_seed = *args->random_seed;
     const int64_t random_counter = *args->random_counter;
     const int64_t random_counter_2 = (int64_t)((uint64_t)random_counter + 1u);
-    *args->random_counter = random_counter_2;
     initial_weight_uniform(random_seed, random_counter, args->weight, 0.5773502588272095, -0.28867512941360474, 0,
             96);
     const int64_t random_counter_3 = (int64_t)((uint64_t)random_counter_2 + 1u);
-    *args->random_counter = random_counter_3;
     initial_weight_uniform(random_seed, random_counter_2, m->bias, 0.5773502588272095, -0.28867512941360474, 0, 8);
     const int64_t random_counter_4 = (int64_t)((uint64_t)random_counter_3 + 1u);
-    *args->random_counter = random_counter_4;
     initial_weight_uniform(random_seed, random_counter_3, m->weight_2, 0.7071067690849304, -0.3535533845424652, 0,
             32);
     *args->random_counter = (int64_t)((uint64_t)random_counter_4 + 1u);
@@ -399,9 +396,9 @@ int train(const train_args *args, void *arena, st_host *host) {
             st_text text;
             st_text_begin(&text, host);
             ST_PUT(&text, "epoch ");
-            st_put_i64(&text, epoch, st_plain);
+            st_put_integer(&text, "%lld", epoch);
             ST_PUT(&text, ": loss ");
-            st_put_f32(&text, total, (st_spec){.precision = 4, .type = 'f'});
+            st_put_real(&text, "%.4f", total);
             ST_PUT(&text, "\n");
             st_text_end(&text);
         }
