@@ -19,7 +19,7 @@ MOST_VECTORS = 4
 
 
 def _snippet(op: Declaration, combine: str, dtype: DType, vectors: int, lanes: int = 0) -> Snippet:
-    """The function for vectors of the machine, or for those with so many `lanes`: these are taken one by one."""
+    """The function for vectors of the machine, or for those of so many `lanes`, one lane after another."""
     type = f"{dtype}x{lanes}" if lanes else f"{dtype}v"
     one, pairwise = reduce_snippet(op.name, type), function_snippet(combine, type)
     name, noun = reduce_snippet(op.name, type, vectors), op.noun or op.name
