@@ -84,7 +84,7 @@ def test_constants_that_differ_are_parameters():
     assert numbers == [("64", "2.0f"), ("96", "-1e-05f")]
     text, numbers = one_of(*(assigned(Infix("+", Infix("*", K, Literal(a)), Literal(b)))
                              for a, b in (("0.5", "0.25"), ("1.5", "0.75"))))  # fmt: skip
-    assert "double factor, double offset" in text and "k * factor + offset" in text
+    assert "double scale, double offset" in text and "k * scale + offset" in text
     assert numbers == [("0.5", "0.25"), ("1.5", "0.75")]
 
 

@@ -117,5 +117,5 @@ def test_a_prologue_is_printed_where_it_runs():
     text = print_nest(product_nest(op, "scores", prologues=(None, weights), total_dtype=f64))
     lines = [line.strip() for line in text.splitlines()]
     begin = lines.index("for k < 3:")
-    assert lines[begin + 1 : begin + 4] == ["x = a[3*row + k]", "converted = cast(x, dtype=f64)", "y = b[column + 4*k]"], text
+    assert lines[begin + 1 : begin + 4] == ["x = a[3*row + k]", "x_f64 = cast(x, dtype=f64)", "y = b[column + 4*k]"], text
     assert u8.name in lines[0] and "total = sum(total, term)" in lines
