@@ -148,8 +148,9 @@ class Printer:
     def struct(self, s: DeclareStruct) -> None:
         with self.w.block(f"const {self.before_name(s.variable.type)}{self.expr(s.variable)} =", ";"):
             lines = [f".{name} = {self.expr(value)}," for name, value in s.fields]
-            width = max(map(len, lines), default=0)
-            for line, note in zip(lines, s.notes or [""] * len(lines), strict=True):
+            notes = s.notes or [""] * len(lines)
+            width = max((len(line) for line, note in zip(lines, notes, strict=True) if note), default=0)
+            for line, note in zip(lines, notes, strict=True):
                 self.w.line(_with_comment(line, width, note, self.w.depth) if note else line)
 
     def constants(self, s: Constants) -> None:

@@ -9,6 +9,7 @@ Tested by `tests/backends/host/test_buffer_groups.py`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,8 +24,12 @@ MOST_FIELDS = 60
 """Fields of a struct that is not divided."""
 LEAST_FIELDS = 8
 """Fields of one layer that become a struct."""
+LEAST_OF_EQUAL = 4
+"""Fields of one of several equal layers that become a struct."""
 DEEPEST = 4
 """Layers inside one another by which structs are divided."""
+LONGEST_NUMBER = 6
+_NUMBERS = re.compile(r"(\d+)")
 _TRAINING = ("backward", "update")
 
 
@@ -47,7 +52,15 @@ def groups_of(function: Function, plan: Plan) -> dict[Buffer, str]:
     trained = _until_trained(structural_ops(function.block))
     for buffer in buffers:
         roles.setdefault(_role(buffer, trained), []).append(buffer)
-    return {buffer: name for role, members in roles.items() for buffer, name in _divided(members, role, role) if name}
+    found: dict[Buffer, str] = {}
+    for role, members in roles.items():
+        equal = {buffer: _struct_of(path, role) for buffer, path in _equal_layers(members).items()}
+        found |= equal
+        found |= dict(_divided([each for each in members if each not in equal], role, role))
+    clashes = {_without_numbers(name) for name in {*found.values()} & {c_identifier(each.name) for each in buffers}}
+    return {
+        buffer: f"{name}_state" if _without_numbers(name) in clashes else name for buffer, name in found.items() if name
+    }
 
 
 class BufferGroups:
@@ -69,13 +82,13 @@ class BufferGroups:
         """The structs when all fields have names. Those of layers with equal fields are of one type."""
         equal: dict[object, list[str]] = {}
         for name, fields in self.fields.items():
-            equal.setdefault((re.sub(r"\d+", "", name), frozenset(fields)), []).append(name)
+            equal.setdefault((_without_numbers(name), frozenset(fields)), []).append(name)
         found = []
         for names in equal.values():
             common = "_".join(common_words(names))
             type, function = self.types.fresh(_title(common)), self.types.fresh(f"place_{common}")
             found += [Group(name, type, function) for name in names]
-        return sorted(found, key=lambda group: group.field)
+        return sorted(found, key=lambda group: [word.zfill(LONGEST_NUMBER) for word in _NUMBERS.split(group.field)])
 
     def fresh(self, buffer: Buffer, names: Names) -> str:
         """A name for the field of a buffer: `mean_layer1.conv1_weight`, or one of `names` if it is not in a struct."""
@@ -93,15 +106,23 @@ class BufferGroups:
 
 def _name_in(group: str, buffer: Buffer) -> str:
     """The name of a buffer without the layer that a struct is of."""
-    name = c_identifier(buffer.name)
-    for layer in map(c_identifier, reversed(_paths(buffer))):
-        if group == layer or group.startswith(f"{layer}_"):
-            return re.sub(rf"(^|_){layer}_(?=[a-z])", r"\1", name)
-    return name
+    for path in reversed(_paths(buffer)):
+        if group == c_identifier(path) or group.startswith(f"{c_identifier(path)}_"):
+            return _name_without(path, buffer)
+    return c_identifier(buffer.name)
+
+
+def _name_without(path: str, buffer: Buffer) -> str:
+    """The name of a buffer without a layer."""
+    return re.sub(rf"(^|_){c_identifier(path)}_(?=[a-z])", r"\1", c_identifier(buffer.name))
 
 
 def _title(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\d+", "", name)
 
 
 def _until_trained(ops: Iterable[Op]) -> set[Op]:
@@ -136,8 +157,31 @@ def _divided(buffers: Sequence[Buffer], role: str, name: str, depth: int = 1) ->
     moved = {each for members in own.values() for each in members}
     found = [(each, name) for each in buffers if each not in moved]
     for path, members in own.items():
-        layer = c_identifier(path)
-        found += _divided(members, role, layer if role in ("", "variables") else f"{layer}_{role}", depth + 1)
+        found += _divided(members, role, _struct_of(path, role), depth + 1)
+    return found
+
+
+def _struct_of(path: str, role: str) -> str:
+    """The name of the struct of a layer."""
+    return c_identifier(path) if role in ("", "variables") else f"{c_identifier(path)}_{role}"
+
+
+def _equal_layers(buffers: Sequence[Buffer]) -> dict[Buffer, str]:
+    """The outermost layers of buffers whose names are those in another layer, if there are several inside."""
+    inside: dict[str, list[Buffer]] = {}
+    for buffer in buffers:
+        for path in _paths(buffer):
+            inside.setdefault(path, []).append(buffer)
+    names = {
+        path: tuple(re.sub(r"_\d+$", "", _name_without(path, each)) for each in members)
+        for path, members in inside.items()
+        if len(members) >= LEAST_OF_EQUAL and all(inside[path] != inside[each] for each in inside if each != path)
+    }
+    count = Counter(map(frozenset, names.values()))
+    found: dict[Buffer, str] = {}
+    for path, own in names.items():
+        if count[frozenset(own)] > 1 and found.keys().isdisjoint(inside[path]):
+            found.update(dict.fromkeys(inside[path], path))
     return found
 
 

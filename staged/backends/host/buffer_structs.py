@@ -58,8 +58,10 @@ def write_structs(w: Writer, state: Sequence[State], groups: Sequence[Group]) ->
         w.line()
     with w.block("typedef struct", f" {BUFFERS.type.text};"):
         write_fields(w, [each for each in state if "." not in each.name])
-        for type, members in groupby(groups, lambda group: group.type):
-            w.line(f"{type} {', '.join(group.field for group in members)};")
+        for first in firsts:
+            names = [group.field for group in groups if group.type == first.type]
+            for line in broken(f"{first.type} ", names, ";", WIDTH - len(INDENT)):
+                w.line(line)
     for group in firsts:
         w.line()
         write_place(w, group, fields_in(group, state), _is_alone(group, groups))

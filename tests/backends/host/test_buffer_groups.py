@@ -53,3 +53,12 @@ def test_no_struct_of_a_large_program_has_many_fields(monkeypatch) -> None:
     assert "m->mean_first.up_weight" in source
     assert "VarianceThird variance_third;" in source
     np.testing.assert_array_equal(divided(X, 3), expected)
+
+
+def test_layers_with_equal_fields_have_structs_even_if_they_are_small(monkeypatch) -> None:
+    monkeypatch.setattr(buffer_groups, "MOST_FIELDS", 12)
+    monkeypatch.setattr(buffer_groups, "LEAST_FIELDS", 99)
+    source = st.function(train, target="portable").stage(X, 3).source
+    fields = {name: re.findall(r"\w+(?=[,;])", rows) for rows, name in re.findall(r"typedef struct \{([^}]*)\} (\w+);", source)}
+    assert fields["MeanFirst"] == fields["VarianceThird"] == ["up_weight", "up_bias", "down_weight", "down_bias"]
+    assert "Variables" not in fields

@@ -58,7 +58,7 @@ def results(program) -> list[bytes]:
 def test_layers_of_different_sizes_share_functions(target, monkeypatch) -> None:
     monkeypatch.setattr(buffer_groups, "MOST_FIELDS", 12)
     monkeypatch.setattr(buffer_groups, "LEAST_FIELDS", 2)
-    for name, lines in {"MOST": 20, "LEAST": 3, "LEAST_OF_SECTION": 3}.items():
+    for name, lines in {"MOST": 10, "LEAST": 3, "LEAST_OF_SECTION": 3}.items():
         monkeypatch.setattr(outlining, name, lines)
     monkeypatch.setenv("STAGED_CFLAGS", STRICT)
     shared = st.function(train, target=target)
