@@ -49,7 +49,7 @@ def with_common_names(function: Function, users: Sequence[Function]) -> Function
     names = Names()
     names.used |= functions_called(function.body) | kept
     pointers = {p.variable.text: "in" if p.variable.type.is_const else "out"
-                for p in function.parameters if p.variable.type.is_pointer}  # fmt: skip
+                for p in function.parameters if p.variable.type.is_pointer and p.variable.text in columns}  # fmt: skip
     for name in dict.fromkeys(_names_of(function)):
         if name in kept:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,13 @@ class Literal(Expr):
     """A finished literal, such as `0.5f`; negative ones are printed in parentheses where needed."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Literal):
+    """A literal or an address for which a function that serves several kernels has a parameter."""
+
+    parameter: Variable = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +298,7 @@ _PRINTED: dict[type[Expr], Callable[[Any, Words], tuple[str, int]]] = {
     Name: lambda expr, words: (expr.text, _POSTFIX),
     Variable: lambda expr, words: (words.variable(expr), _POSTFIX),
     Literal: lambda expr, words: (expr.text, _BINARY["-"] if expr.text.startswith("-") else _POSTFIX),
+    Setting: lambda expr, words: (expr.text, _UNARY),
     Infix: _print_infix,
     Prefix: _print_prefix,
     Call: _print_call,

@@ -23,7 +23,20 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from staged.code.dialect import C, Dialect
-from staged.code.expr import Call, Cast, Conditional, Expr, Group, Index, Infix, Literal, Name, Prefix, Variable
+from staged.code.expr import (
+    Call,
+    Cast,
+    Conditional,
+    Expr,
+    Group,
+    Index,
+    Infix,
+    Literal,
+    Name,
+    Prefix,
+    Setting,
+    Variable,
+)
 from staged.code.rebuild import rebuilt
 from staged.code.shape import shape_of
 from staged.code.tree import Assign, Declare, DeclareTable, For, Function, Parameter, Statement, walk
@@ -196,6 +209,8 @@ class _Rewriter:
     def expr(self, e: Expr, role: str = "constant") -> Expr:
         """An expression of any type. The number in brackets, and the number added to a pointer, are indices."""
         match e:
+            case Setting():
+                return self.choose(e, e.parameter)
             case Literal(text):
                 type = _type_of(text)
                 return e if type is None else self.choose(e, Variable(self.target + role, type))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.code.expr import Call, Expr, Index, Infix, Literal, Variable
+from staged.code.expr import Call, Expr, Index, Infix, Literal, Setting, Variable
 from staged.code.printer import print_function
 from staged.code.sizes import LONG, MOST, Sized, merged
 from staged.code.tree import Assign, For, Function, Parameter, Statement
@@ -134,3 +134,16 @@ def test_kernels_of_other_sizes_share_a_function(target: str | None) -> None:
     assert len(re.findall(r"^static void softmax.*\bj_end", source, re.MULTILINE)) == 1
     for got, x in zip(together(a, b), (a, b), strict=True):
         assert np.asarray(got).tobytes() == np.asarray(st.function(alone, target=target)(x)).tobytes()
+
+
+def test_settings_are_parameters_of_their_own_types():
+    """An address of sizes, and a number as an argument of a call."""
+
+    def called(sizes: str, stride: str) -> Function:
+        own = (Setting(sizes, Variable("sizes", pointer(scalar(f32), Space.GLOBAL, is_const=True))),
+               Setting(stride, Variable("stride", INDEX)))
+        return assigned(Call("f", own))
+
+    text, settings = one_of(called("&first", "8"), called("&second", "24"))
+    assert "int64_t stride, const float *sizes" in text and "f(sizes, stride)" in text
+    assert settings == [("8", "&first"), ("24", "&second")]

@@ -68,7 +68,7 @@ def source(*functions: Function, machine: Machine = MACHINE) -> tuple[str, list[
     includes, support = render(snippets - {"memcpy"})
     standard = ["#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>", "#include <string.h>"]
     lines = list(dict.fromkeys([*includes, *standard]))
-    body = "\n".join(text.text for text in texts)
+    body = "\n".join(part.text for text in texts for part in (*text.functions, text))
     for text in texts:
         body += f"\nvoid *const {text.name}_entry = (void *)(uintptr_t)&{text.name};\n"
     shared = dict.fromkeys(snippet.text for text in texts for snippet in text.support)

@@ -6,6 +6,8 @@ Tested by `tests/kernels/test_contractions.py` and `tests/backends/host/test_con
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from typing import Literal
@@ -16,12 +18,14 @@ from staged.backends.cpu.contraction.conv2d import emit_conv2d
 from staged.backends.cpu.contraction.matmul import emit_matmul
 from staged.backends.cpu.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec
 from staged.backends.cpu.nest.epilogue import emit_epilogue
-from staged.code.expr import Expr
+from staged.code.expr import Setting, Variable
 from staged.code.kernel_text import KernelText, Site, kernel_comments
 from staged.code.printer import print_function
 from staged.code.shape import shape_of
+from staged.code.sizes import Numbers
 from staged.code.support.library import Snippet
 from staged.code.support.vectors import width_snippet
+from staged.code.tree import Function
 from staged.code.writer import Names, safe_comment
 from staged.ir.loops import Nest
 from staged.ir.machine import Machine
@@ -38,7 +42,7 @@ _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]
 
 
 def emit_contraction(
-    op: Op, name: str, machine: Machine, site: Site, shared: tuple[Snippet, tuple[Expr, ...]] | None = None
+    op: Op, name: str, machine: Machine, site: Site, shared: tuple[Function, Numbers] | None = None
 ) -> KernelText:
     """The C function for a `contraction` op: operands (a, b, *epilogue inputs), results from the epilogue or the
     product.
@@ -47,13 +51,13 @@ def emit_contraction(
     """
     nest: Nest | None = op.attrs.get("nest")
     operands, results = _parameter_names(op, name, nest)
-    epilogue, inline, snippets = None, None, frozenset[str]()
+    epilogue, inline, finish, snippets = None, None, None, frozenset[str]()
     if nest is not None:
         inline, own, snippets = emit_epilogue(nest, op.attrs["schedule"], f"{name}_epilogue", machine, site)
         passed = zip(own, (*operands[2 : len(nest.inputs) + 1], *results), strict=True)
         parameters = tuple((type, outer) for (type, _), outer in passed)
-        function, numbers = (inline.name, ()) if shared is None else (shared[0].name, shared[1])
-        epilogue = Epilogue(function, parameters, len(results), numbers)
+        finish, numbers = (inline, ()) if shared is None else shared
+        epilogue = Epilogue(finish.name, parameters, len(results), tuple(_settings(finish, numbers)))
     plain = spec_of(op)
     spec = replace(
         plain,
@@ -69,15 +73,12 @@ def emit_contraction(
         product = emit_blas(spec, machine, machine.blas)
     else:
         product = (emit_matmul if spec.dtype.is_float else emit_bytes)(spec, machine)
-    text = product.text
-    if inline is not None and shared is None:
-        text = f"{print_function(inline)}\n{text}"
     items = product.work_items
     work = _multiply_adds(op) / 20.0  # nanoseconds at a modest rate
     chunk = max(1, min(items // 2, int(items * 10_000 / work))) if items > 1 and work > 20_000 else 0
     return KernelText(
         name,
-        text,
+        product.text,
         product.parameters,
         items,
         snippets | product.snippets | {width_snippet(machine.vector_bytes)},
@@ -87,10 +88,19 @@ def emit_contraction(
         items_text=product.items_text.replace("{count}", f"{{{len(op.operands) - 1}}}"),
         support=product.support,
         link=product.link,
+        code=product.code,
         epilogue=inline,
-        functions=() if shared is None else shared[:1],
+        functions=(*([] if finish is None else [Snippet(finish.name, print_function(finish))]), *product.tables),
         shape=(plain, None if inline is None else shape_of(inline)[0]),
     )
+
+
+def _settings(epilogue: Function, numbers: Numbers) -> Iterator[Setting]:
+    """The numbers with which a kernel calls an epilogue that other kernels call, too: its last arguments."""
+    parameters = epilogue.parameters[len(epilogue.parameters) - len(numbers) :]
+    for number, parameter in zip(numbers, parameters, strict=True):
+        name = re.sub("_(in|out)(?=_)", "", parameter.variable.text)
+        yield Setting(number.text, Variable(name, parameter.variable.type))
 
 
 def extents(value: Value) -> tuple[int, ...]:
@@ -149,8 +159,10 @@ def _parameter_names(op: Op, name: str, nest: Nest | None) -> tuple[list[str], l
     names = Names()
     names.layer = layer_of(op)
     names.used |= {*LOCALS, *(f"{name}_{part}" for part in PARTS)}
-    operands = [names.fresh(name_of(value) or "x") for value in op.operands[:2]]
-    names.used |= TILE_LOCALS
+    operands = ["x", "d_y"]
+    if op.attrs["kind"] != "conv2d_backward_weight":
+        operands = [names.fresh(name_of(value) or "x") for value in op.operands[:2]]
+    names.used |= {*TILE_LOCALS, *operands}
     operands += [names.fresh(name_of(value) or "x") for value in op.operands[2:]]
     hints = ["c"] if nest is None else [output.name for output in nest.outputs]
     return operands, [names.fresh(result.hint or hint) for result, hint in zip(op.results, hints, strict=True)]
@@ -169,7 +181,7 @@ TILE_LOCALS = frozenset(
     "acc before channel factors i meets pixels planes tap taps x x0 x1 x2 x3 y0 y1 y2 y3 y4 y5 y6 y7".split()
 )
 """The names that functions of tiles declare, to which results of an epilogue are parameters."""
-PARTS = ("epilogue", "add_up", "offset", "taps", "rows", *(f"panel_{vectors}" for vectors in range(1, 9)))
+PARTS = ("epilogue", "sizes", "add_up", "offset", "taps", "rows", *(f"panel_{vectors}" for vectors in range(1, 9)))
 """The ends of the names of the functions and tables that belong to a kernel."""
 
 

@@ -16,7 +16,6 @@ from staged.code.kernel_text import KernelText, common_comments, kernel_comments
 from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
 from staged.code.sizes import MOST, Numbers, Sized, merged
-from staged.code.support.library import Snippet
 from staged.code.tree import Function
 from staged.code.writer import Names
 from staged.ir.cascade import cascade_sums
@@ -66,25 +65,26 @@ class KernelLibrary:
         first = self.known.setdefault(_shape_of(made), made)
         if first is not made:
             self.names.used.discard(name)
-            made = replace(made, name=first.name, text=first.text, parameters=first.parameters)
+            made = _as_one(made, first)
         if key is not None:
             self.known[key] = made
         return made
 
     def shared(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
         """The kernels of a program. Kernels that differ only in numbers have one function."""
+        joined = self._with_shared_epilogues(kernels)
+        kernels = {op: _as_one(kernel, joined.get(kernel.name, kernel)) for op, kernel in kernels.items()}
         groups: dict[object, dict[str, User]] = {}
         for op, kernel in kernels.items():
             if kernel.code is not None:
                 user = User(op, kernel, Sized.of(kernel.code, self.dialect))
                 groups.setdefault(user.shape, {}).setdefault(kernel.name, user)
         self._join_long_sums(groups)
-        made = self._with_shared_epilogues(kernels)
+        made: dict[str, KernelText] = {}
         shared = [each for group in groups.values() for each in _alike(group.values())]
         for users, code, rows in sorted(shared, key=lambda each: -len(each[0])):  # the first choice of names
             made |= self._merged(users, code, rows)
-        return self._for_calls({op: _as_one(kernel, made[kernel.name]) if kernel.name in made else kernel
-                                for op, kernel in kernels.items()})  # fmt: skip
+        return self._for_calls({op: _as_one(kernel, made.get(kernel.name, kernel)) for op, kernel in kernels.items()})
 
     def _for_calls(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
         """The kernels, whose functions are for the ranges of all their calls."""
@@ -143,10 +143,9 @@ class KernelLibrary:
                 self.names.used -= {user.sized.function.name for user in users}
                 name = self.names.fresh(f"{_common_name(users)}_epilogue")
                 code = replace(code, name=name, comments=(f"Finishes tiles of {len(users)} products.",))
-                shared = Snippet(name, print_function(code, self.dialect))
                 for user, numbers in zip(users, rows, strict=True):
                     own = user.kernel.name
-                    made[own] = emit_contraction(user.op, own, self.machine, self.site, (shared, numbers))
+                    made[own] = emit_contraction(user.op, own, self.machine, self.site, (code, numbers))
         return made
 
     def _merged(self, users: Sequence[User], code: Function, rows: Sequence[Numbers]) -> dict[str, KernelText]:
@@ -158,7 +157,12 @@ class KernelLibrary:
         code = replace(code, name=name, comments=common_comments([user.op for user in users]))
         parameters = tuple((p.variable.type.before_name, p.variable.text) for p in code.parameters)
         text = print_function(code, self.dialect)
-        one = replace(users[0].kernel, name=name, code=code, text=text, parameters=parameters)
+        kernels = [user.kernel for user in users]
+        one = replace(
+            kernels[0], name=name, code=code, text=text, parameters=parameters,
+            functions=tuple(dict.fromkeys(each for kernel in kernels for each in kernel.functions)),
+            support=tuple(dict.fromkeys(each for kernel in kernels for each in kernel.support)),
+        )  # fmt: skip
         return {user.kernel.name: replace(one, numbers=numbers) for user, numbers in zip(users, rows, strict=True)}
 
     def emit(self, op: Op, name: str) -> KernelText:
@@ -172,7 +176,7 @@ def _as_one(kernel: KernelText, one: KernelText) -> KernelText:
     """A kernel with the function that it shares."""
     return replace(
         kernel, name=one.name, text=one.text, parameters=one.parameters, code=one.code, numbers=one.numbers,
-        functions=one.functions, snippets=one.snippets,
+        functions=one.functions, snippets=one.snippets, support=one.support,
     )  # fmt: skip
 
 

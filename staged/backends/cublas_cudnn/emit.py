@@ -250,7 +250,10 @@ class CudaFile(DeviceFile):
                 "#define _"
             ):  # what the support functions are asked for
                 w.line(line)
-        if "#pragma GCC" in "".join([support, *(kernel.text for kernel in on_host)]):
+        host_texts = distinct(
+            text for kernel in on_host for text in (*(each.text for each in kernel.functions), kernel.text)
+        )
+        if "#pragma GCC" in "".join([support, *host_texts]):
             w.text(QUIET_NVCC)
         for name in (
             "math",
@@ -299,9 +302,9 @@ class CudaFile(DeviceFile):
         self.write_constants(w, structure)
         if on_host:
             w.section("kernels of the host")
-            for kernel in on_host:
+            for text in host_texts:
                 w.line()
-                w.text(kernel.text)
+                w.text(text)
         if on_device or self.program.sequence_texts.kernels:
             w.section("launches")
             for kernel in on_device:

@@ -58,7 +58,7 @@ class Kernel:
         )
         lines, support = render({*text.snippets, width_snippet(machine.vector_bytes)})
         headers = [f"#include <{name}.h>" for name in ("stdbool", "stdint", "string")]
-        shared = [snippet.text for snippet in text.support]
+        shared = [snippet.text for snippet in (*text.support, *text.tables)]
         self.source = "\n".join([*lines, *headers, support, *shared, before, text.text, entry])
         march = [f"-march={machine.march}"] if machine.march else []
         command = ["gcc", "-std=c11", "-O2", "-ffp-contract=off", *WARNINGS, *march, *flags, "-shared", "-fPIC"]

@@ -107,3 +107,24 @@ def test_kernels_that_differ_in_numbers_share_a_function(
     for number, got in enumerate(together(*args)):
         alone = st.function(lambda *args, number=number: function(*args)[number], target="x86-64-v3")(*args)
         assert np.asarray(got).tobytes() == np.asarray(alone).tobytes()
+
+
+@pytest.mark.parametrize("target", ["portable", "x86-64-v3"])
+def test_gradients_of_convolution_weights_differ_in_tables_alone(target: str) -> None:
+    weights = [st.Variable(np.full(shape, 0.1, np.float32), name=name)
+               for name, shape in (("first", (16, 3, 3, 3)), ("second", (8, 16, 1, 1)))]  # fmt: skip
+
+    @st.function(target=target)
+    def step(x):
+        first, second = weights
+
+        def loss():
+            return st.sum(st.tanh(st.conv2d(st.tanh(st.conv2d(x, first, padding=1)), second)))
+
+        for weight, gradient in zip(weights, st.grad(loss, wrt=tuple(weights))(), strict=True):
+            weight.value = weight.value - 0.1 * gradient
+
+    source = step.stage(X).source
+    assert source.count("= st_gradient_of_weights_f32(sizes, item, x, d_y, scratch, NULL);") == 1
+    assert len(re.findall(r"^static const st_weights_f32 update_(first|second)_sizes = {$", source, re.M)) == 2
+    assert re.search(r"update\(.*&update_first_sizes,", source) and re.search(r"update\(.*&update_second_sizes,", source)

@@ -12,23 +12,29 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from staged.backends.cpu.contraction.items import over_items
-from staged.backends.cpu.contraction.planes import Window, emit_planes, emit_sizes, forward_window, planes_support
-from staged.backends.cpu.contraction.shared_tiles import TileCalls, shared_function
-from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
-from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import Split, each, emit_constant, emit_rows_of_block, split_evenly
-from staged.backends.cpu.contraction.vectors import (
-    Vector,
-    copied,
-    vector_of,
-    zeroed,
+from staged.backends.cpu.contraction.operands import kernel_parameters
+from staged.backends.cpu.contraction.planes import (
+    Window,
+    flattened,
+    forward_window,
+    is_plain,
+    planes_support,
+    window_members,
 )
-from staged.backends.cpu.contraction.weight_tile import SHARED_VECTORS, WeightTile, weights_support
-from staged.code.writer import Writer
+from staged.backends.cpu.contraction.shared_tiles import shared_function
+from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec, variable_of
+from staged.backends.cpu.contraction.tile import Split, members, split_evenly
+from staged.backends.cpu.contraction.vectors import Vector, support_for, vector_of
+from staged.backends.cpu.contraction.weight_tile import MOST_TAPS, SHARED_VECTORS, WeightTile, weights_support
+from staged.code.expr import Cast, Member, Name, Setting, Variable, call
+from staged.code.printer import print_function
+from staged.code.support.library import Snippet
+from staged.code.tree import Declare, Do, For, Function, Parameter, Statement
+from staged.code.types import INDEX, CType, word
+from staged.code.writer import INDENT, WIDTH, Writer, broken
 from staged.ir.machine import Machine
 
 VECTORS_PER_BLOCK = 64  # pixels, in vectors, between two additions of lanes: enough to make these cheap
@@ -110,6 +116,15 @@ class WeightPlan:
         channels = self.channels.large if self.spec.epilogue is not None else self.spec.c // self.spec.groups
         return channels * self.spec.kh * self.spec.kw
 
+    def tile_function(self, tile: WeightTile, offsets: Sequence[int]) -> Snippet:
+        """The function of a tile; that of a small image has constant sizes."""
+        if self.blocks.count > 1 or self.block_pixels >= SHARED_VECTORS * self.vector.lanes:
+            return shared_function(tile)
+        window = self.window
+        sizes = (self.spec.kh, self.spec.kw), window.out, (window.stride[0], window.dilation[0])
+        geometry = "_".join(f"{height}x{width}" for height, width in sizes if (height, width) != (1, 1))
+        return tile.fixed(geometry, offsets[: tile.taps], self.padded_pixels, self.block_pixels)
+
     @property
     def work_items(self) -> int:
         return self.spec.groups * self.outer_blocks * self.channels.count
@@ -127,6 +142,8 @@ def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> WeightPlan:
         wanted = max(1, -(-VECTORS_PER_BLOCK * vector.lanes // width))
         near = {split_evenly(height, r).large for r in range(max(1, wanted // 2), wanted * 2 + 1)}
         rows = min(near, key=lambda r: (_waste(r, height, width, vector), abs(r - wanted), r))
+    window, rows = flattened(window, rows)
+    height, width = window.out
     blocks = split_evenly(height, rows)
 
     limit = machine.l2 // 2 // size
@@ -169,7 +186,7 @@ def tap_groups(spec: Conv2dSpec, channels: int, registers: int) -> tuple[tuple[T
     part of one.
     """
     taps = spec.kh * spec.kw
-    most = 9 if registers >= 24 else 4
+    most = MOST_TAPS if registers >= 24 else 4
     if taps * 2 <= min(most, 6) and channels > 2:
         several = min(channels - 1, min(most, 6) // taps)
         # blocks of channels differ by one, so the channels that remain are taken one by one
@@ -187,275 +204,94 @@ def tap_groups(spec: Conv2dSpec, channels: int, registers: int) -> tuple[tuple[T
 
 
 def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
-    """The C text; the epilogue gets a work item's weights at once: rows are output channels, columns (c, ky, kx)."""
-    return _Emitter(plan_backward_weight(spec, machine)).emit()
+    """The kernel; the epilogue gets a work item's weights at once: rows are output channels, columns (c, ky, kx)."""
+    plan = plan_backward_weight(spec, machine)
+    vector, epilogue = plan.vector, spec.epilogue
+    sizes = Setting(
+        f"&{spec.name}_sizes", Variable("sizes", CType(f"const st_weights_{vector.dtype} *", is_pointer=True))
+    )
+    parameters = [variable_of(parameter) for parameter in kernel_parameters(spec, has_scratch=True)]
+    by_name = {variable.text: variable for variable in parameters}
+    x, d_y, scratch = (by_name[name] for name in (*spec.operand_names, "scratch"))
+    item, sums = Variable("item", INDEX), Variable("sums", word(f"st_weight_sums_{vector.dtype}"))
+    function = f"st_gradient_of_weights_{vector.dtype}"
+    result = Name("NULL") if epilogue is not None else by_name[spec.result_name]
+    gradient = call(function, sizes, item, x, d_y, scratch, result)
+    body: tuple[Statement, ...] = (Do(Cast("void", gradient)),)
+    if epilogue is not None:
+        tile = (Member(sums, name, arrow=False) for name in ("row", "column", "rows", "columns", "sums", "sums_row"))
+        passed = (by_name[name] for _, name in epilogue.parameters)
+        body = Declare(sums, gradient), Do(call(epilogue.function, 0, *tile, *passed, *epilogue.numbers))
+    code = Function(
+        spec.name,
+        tuple(map(Parameter, parameters)),
+        (For(item, by_name["begin"], by_name["end"], body),),
+        spec.comments,
+    )
+    text = print_function(code)
+    table, tiles = _sizes(plan, sizes.text.removeprefix("&"))
+    support = (*planes_support(vector), *weights_support(vector), *(("", each) for each in tiles))
+    return ContractionKernel(
+        spec.name,
+        text,
+        tuple((each.type.before_name, each.text) for each in parameters),
+        plan.work_items,
+        "",
+        (plan.layout_items + plan.sum_items) * spec.dtype.size,
+        *support_for(text, vector, support),
+        code=code,
+        tables=(table,),
+    )
 
 
-class _Emitter:
-    def __init__(self, plan: WeightPlan) -> None:
-        self.plan = plan
-        self.spec = plan.spec
-        self.vector = plan.vector
-        self.text = Writer()
-        self.tiles = TileCalls(plan.spec.name)
+def _sizes(plan: WeightPlan, name: str) -> tuple[Snippet, list[Snippet]]:
+    """The sizes of a kernel, and the functions of its tiles."""
+    spec, window, vector, outer = plan.spec, plan.window, plan.vector, plan.outer
+    several = plan.groups[0].channels
+    taps = [_taps(group) for group in (*plan.groups, *plan.leftover)]
+    tiles = [[WeightTile(vector, rows, count) for rows in outer.sizes] for count in sorted({*taps}, reverse=True)]
+    run = [count for group, count in zip(plan.groups, taps, strict=False) if group.ky == 0]
+    offsets = _tap_offsets(plan)
+    functions = [[plan.tile_function(tile, offsets) for tile in row] for row in tiles]
+    named = ", ".join(f"{{{', '.join(function.name for function in row)}}}" for row in functions)
+    planes = {} if is_plain(window) else {
+        "top": -window.padding[0], "halo": window.halo, "phases": len(window.phases),
+        "phase_step": window.phase_step, "dilation": window.dilation[0],
+    }  # fmt: skip
+    fields: dict[str, object] = {
+        "is_plain": "true" if is_plain(window) else 0, **planes,
+        "samples": spec.n, "together": plan.samples, "groups": spec.groups,
+        "channels": plan.channels.extent, "channel_blocks": plan.channels.count,
+        "d_y_channels": spec.oc // spec.groups, "rows": plan.outer_channels, "height": window.out[0],
+        "row_blocks": plan.blocks.count, "padded": plan.padded_pixels if plan.needs_tail else 0,
+        "taps": spec.kh * spec.kw, "row_taps": sum(run) // several, "row_tiles": outer.count,
+        "tile_channels": several, "tile_taps": taps[0] // several,
+    }  # fmt: skip
+    place = {"sums": plan.layout_items if plan.sum_items else 0, "sums_row": plan.sum_row}
+    t = Writer()
+    t.line(
+        f"// x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), "
+        f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw})"
+    )
+    with t.block(f"static const st_weights_{vector.dtype} {name} =", ";"):
+        first, *others, last = window_members(window, plan.rows)
+        parts = [f".window = {{{first}", *others, f"{last}}}", *members(fields), *f".tile = {{{named}}}".split(", ")]
+        for line in broken("", [*parts, *members(place)], ",", WIDTH - len(INDENT)):
+            t.line(line)
+    inline = [tile.snippet for row in tiles for tile in row]
+    return Snippet(name, str(t)), [*inline, *(function for row in functions for function in row)]
 
-    def emit(self) -> ContractionKernel:
-        plan, spec, t = self.plan, self.spec, self.text
-        notes = [
-            f"conv2d, gradient of the weight: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), "
-            f"d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}) -> "
-            f"({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), {spec.dtype}"
-        ]
-        scratch_items = plan.layout_items + plan.sum_items
-        support = planes_support(self.vector)
-        items = (plan.work_items, scratch_items)
-        return over_items(spec, self.vector, t, notes, self.emit_item, *items, more=support, tiles=self.tiles)
 
-    @property
-    def columns(self) -> int:
-        """Weights per output channel."""
-        spec = self.spec
-        return spec.c // spec.groups * spec.kh * spec.kw
+def _taps(group: TapGroup) -> int:
+    return group.channels * group.rows * group.cols
 
-    def tap_offsets(self, group: TapGroup) -> list[int]:
-        """Offsets of the group's taps in the planes, from the first of them; weights of one row follow one another."""
-        window, rows = self.plan.window, self.plan.rows
-        first = window.tap_offset(group.ky, group.kx, rows)
-        return [
-            channel * window.channel_items(rows) + window.tap_offset(ky, kx, rows) - first
-            for channel in range(group.channels)
-            for ky in range(group.ky, group.ky + group.rows)
-            for kx in range(group.kx, group.kx + group.cols)
-        ]
 
-    def gradient_row(self) -> int:
-        """Distance of channels of d_y as a tile reads them."""
-        plan = self.plan
-        return plan.padded_pixels if plan.needs_tail else plan.window.out[0] * plan.window.out[1]
-
-    def gradient_sample(self) -> int:
-        plan, spec = self.plan, self.spec
-        return plan.gradient_items if plan.needs_tail else spec.oc * plan.window.out[0] * plan.window.out[1]
-
-    # ---- the items -----------------------------------------------------------------------------
-
-    @property
-    def is_shared(self) -> bool:
-        """Return whether the tiles are functions that other kernels use, too."""
-        return self.plan.block_pixels >= SHARED_VECTORS * self.vector.lanes
-
-    def emit_sizes(self) -> None:
-        """The definition of `sizes`, with the shared tiles that compute the weights."""
-        t, plan, spec, vector = self.text, self.plan, self.spec, self.vector
-        several, outer = plan.groups[0].channels, plan.outer
-        taps = [len(self.tap_offsets(group)) for group in (*plan.groups, *plan.leftover)]
-        tiles = [[WeightTile(vector, rows, count) for rows in outer.sizes] for count in sorted(set(taps), reverse=True)]
-        for tile in (tile for row in tiles for tile in row):
-            self.tiles.functions += [("", tile.snippet), ("", shared_function(tile))]
-        self.tiles.functions += weights_support(vector)
-        run = [count for group, count in zip(plan.groups, taps, strict=False) if group.ky == 0]
-        named = ", ".join(f"{{{', '.join(tile.name for tile in row)}}}" for row in tiles)
-        every = self.tap_offsets(TapGroup(several, 0, spec.kh, 0, spec.kw))
-        t.statement(f"static const int64_t offset[{len(every)}] = {{{', '.join(map(str, every))}}};")
-        lines: list[dict[str, object]] = [
-            {"offset": "offset", "rows": plan.outer_channels, "taps": spec.kh * spec.kw,
-             "row_taps": sum(run) // several, "wide_taps": sum(n for n in run if n == taps[0]) // several},
-            {"tile_rows": outer.large, "tile_channels": several, "tile_taps": taps[0] // several,
-             "large_rows": outer.large * outer.large_count},
-            {"tile": f"{{{named}}}"},
-            {"plane_channel": plan.window.channel_items(plan.rows), "plane_sample": plan.image_items,
-             "d_y_row": self.gradient_row(), "d_y_sample": self.gradient_sample(), "sums_row": plan.sum_row},
-        ]  # fmt: skip
-        emit_constant(t, f"st_weights_{vector.dtype} sizes", lines)
-
-    @property
-    def offsets(self) -> str:
-        """The table of the offsets of a tile's taps; a smaller group of taps has the first of them."""
-        every = [self.tap_offsets(group) for group in (*self.plan.groups, *self.plan.leftover)]
-        longest = max(every, key=len)
-        assert all(offsets == longest[: len(offsets)] for offsets in every), "groups of taps have their own offsets"
-        return f"static const int64_t offset[{len(longest)}] = {{{', '.join(map(str, longest))}}};"
-
-    def emit_item(self) -> None:
-        t, plan, spec = self.text, self.plan, self.spec
-        scalar = self.vector.scalar
-        c, oc = spec.c // spec.groups, spec.oc // spec.groups
-        inner, blocks = plan.channels.count, plan.outer_blocks
-        emit_sizes(t, plan.window, plan.rows)
-        if self.is_shared:
-            self.emit_sizes()
-        group = "0"
-        if spec.groups > 1:
-            group = "group"
-            t.line(f"const int64_t group = {'item' if inner * blocks == 1 else f'item / {inner * blocks}'};")
-        first_outer = "0"
-        if blocks > 1:
-            part = "item" if inner == 1 else f"item / {inner}"
-            part = f"({part} % {blocks})" if spec.groups > 1 else f"({part})" if inner > 1 else part
-            first_outer = "first_outer"
-            t.line(f"const int64_t first_outer = {times(plan.outer_channels, part)};")
-        first_channel, channels_here = "0", str(c)
-        if inner > 1:
-            block = "item"
-            if spec.groups * blocks > 1:
-                block = "channel_block"
-                t.line(f"const int64_t channel_block = item % {inner};")
-            first_channel, channels_here = "first_channel", self.emit_channels(plan.channels, block)
-        taps = spec.kh * spec.kw
-        row = added(times(oc, group), first_outer)
-        if spec.epilogue is None:
-            place = f"({row})" if "+" in row else row
-            first = added(spec.result_name, times(self.columns, place), times(taps, first_channel))
-            t.line(f"{scalar} *const sums = {first};")
-        else:
-            t.line(f"{scalar} *const sums = scratch + {plan.layout_items};")
-        row_items = times(taps, channels_here)
-        if row_items == str(plan.sum_row):
-            t.line(zeroed(self.vector, "sums", plan.outer_channels * plan.sum_row))
-        else:
-            with each(t, "row", str(plan.outer_channels)) as number:
-                t.line(zeroed(self.vector, added("sums", times(plan.sum_row, number)), row_items))
-        self.emit_samples(group, first_outer, first_channel, channels_here)
-        if spec.epilogue is not None:
-            names = spec.epilogue.passed
-            shape = f"{plan.outer_channels}, {times(taps, channels_here)}, sums, {plan.sum_row}"
-            t.statement(f"{spec.epilogue.function}(0, {row}, {times(taps, first_channel)}, {shape}{names});")
-
-    def emit_samples(self, group: str, first_outer: str, first_channel: str, channels_here: str) -> None:
-        """The loops over samples and blocks of rows: lay out, then all tiles."""
-        t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
-        step = plan.samples
-        onwards = "++sample" if step == 1 else f"sample += {step}"
-        with t.block(f"for (int64_t sample = 0; sample < {spec.n}; {onwards})"):
-            together = str(step)
-            if spec.n % step:
-                together = "samples"
-                t.line(f"const int64_t samples = sample + {step} < {spec.n} ? {step} : {spec.n} - sample;")
-            image = window.image[0] * window.image[1]
-            loop = f"for (int64_t block = 0; block < {plan.blocks.count}; ++block)"
-            with t.block(loop) if plan.blocks.count > 1 else nullcontext():
-                first_row, rows_here = emit_rows_of_block(t, plan.blocks)
-                d_y = self.emit_layout(
-                    together, group, first_outer, first_channel, channels_here, first_row, rows_here, image
-                )
-                self.emit_tiles(together, d_y, channels_here, rows_here)
-
-    def emit_channels(self, split: Split, block: str) -> str:
-        """Lines that find the first channel of a work item; returns how many they are."""
-        t, large = self.text, split.large_count
-        late = f" - ({block} > {large} ? {block} - {large} : 0)" if split.small_count else ""
-        t.line(f"const int64_t first_channel = {times(split.large, block)}{late};")
-        if not split.small_count:
-            return str(split.large)
-        t.line(f"const int64_t channels = {block} < {large} ? {split.large} : {split.large - 1};")
-        return "channels"
-
-    def emit_layout(
-        self,
-        together: str,
-        group: str,
-        first_outer: str,
-        first_channel: str,
-        channels: str,
-        first_row: str,
-        rows_here: str,
-        image: int,
-    ) -> str:
-        """Lays out x, and d_y where its rows need padding. Returns where the tiles find d_y."""
-        t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
-        scalar = self.vector.scalar
-        c, oc = spec.c // spec.groups, spec.oc // spec.groups
-        out = window.out[0] * window.out[1]
-        part = [times(oc * out, group), times(out, first_outer), times(window.out[1], first_row)]
-
-        def place(index: str) -> None:
-            x = added(
-                spec.operand_names[0],
-                times(spec.c * image, index),
-                times(c * image, group),
-                times(image, first_channel),
-            )
-            target = added("scratch", times(plan.image_items, "s") if together != "1" else "0")
-            emit_planes(t, window, self.vector, plan.rows, channels, x, target, first_row, rows_here)
-            if not plan.needs_tail:
-                return
-            y = added(spec.operand_names[1], times(spec.oc * out, index), *part)
-            t.line(f"const {scalar} *const from_y = {y};")
-            start = str(plan.samples * plan.image_items)
-            base = added("scratch", start, times(plan.gradient_items, "s") if together != "1" else "0")
-            t.line(f"{scalar} *const padded = {base};")
-            with each(t, "row", str(plan.outer_channels)) as number:
-                target_row = added("padded", times(plan.padded_pixels, number))
-                source, pixels = added("from_y", times(out, number)), str(plan.block_pixels)
-                if rows_here == "rows":
-                    pixels = "pixels"
-                    t.line(f"const int64_t pixels = rows * {window.out[1]};")
-                t.line(copied(self.vector, target_row, source, pixels))
-                if rows_here == "rows":
-                    t.line(zeroed(self.vector, f"{target_row} + pixels", f"{plan.padded_pixels} - pixels"))
-                elif plan.padded_pixels > plan.block_pixels:
-                    rest = plan.padded_pixels - plan.block_pixels
-                    t.line(zeroed(self.vector, f"{target_row} + {plan.block_pixels}", rest))
-
-        if together == "1":
-            place("sample")
-        else:
-            with t.block(f"for (int64_t s = 0; s < {together}; ++s)"):
-                place("(sample + s)")
-        slack = plan.samples * (plan.image_items + plan.gradient_items)
-        if plan.needs_tail:
-            comment = "  // read beyond the last plane, then cleared"
-            t.line(zeroed(self.vector, f"scratch + {slack}", self.vector.lanes) + comment)
-            return added("scratch", str(plan.samples * plan.image_items))
-        return added(spec.operand_names[1], times(spec.oc * out, "sample"), *part)
-
-    def emit_tiles(self, together: str, d_y: str, channels: str, rows_here: str) -> None:
-        t, plan = self.text, self.plan
-        several = plan.groups[0].channels
-        pixels = f"rows * {plan.window.out[1]}" if rows_here == "rows" else str(plan.block_pixels)
-        if self.is_shared:
-            function = f"st_add_weights_{self.vector.dtype}"
-            t.statement(f"{function}(&sizes, scratch, {channels}, {d_y}, {together}, {pixels}, sums);")
-            return
-        t.line(f"const {self.vector.scalar} *const d_y = {d_y};")
-        if several == 1:
-            with each(t, "channel", channels) as channel:
-                self.emit_groups(channel, together, pixels)
-            return
-        stop = str(int(channels) - several + 1) if channels.isdigit() else f"{channels} - {several - 1}"
-        with t.block(f"for (int64_t step, channel = 0; channel < {channels}; channel += step)"):
-            t.line(f"step = channel < {stop} ? {several} : 1;")
-            self.emit_groups("channel", together, pixels)
-
-    def emit_groups(self, channel: str, together: str, pixels: str) -> None:
-        """The tiles of a channel, or of `step` channels, as functions of this kernel."""
-        t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
-        row_apart = window.tap_offset(1, 0, plan.rows) if spec.kh > 1 and window.stride[0] == 1 else 0
-        for group in plan.groups:
-            if row_apart and group.ky > 0:
-                continue  # the loop below goes through all rows of weights
-            is_repeated = row_apart > 0 and group.rows < spec.kh
-            with each(t, "ky", str(spec.kh)) if is_repeated else nullcontext(str(group.ky)) as ky:
-                offset = times(row_apart, ky) if is_repeated else str(window.tap_offset(group.ky, 0, plan.rows))
-                column = window.tap_offset(0, group.kx, plan.rows)
-                planes = added("scratch", times(window.channel_items(plan.rows), channel), offset, str(column))
-                self.emit_rows(group, planes, channel, ky, together, pixels)
-
-    def emit_rows(self, group: TapGroup, planes: str, channel: str, ky: str, together: str, pixels: str) -> None:
-        t, plan, spec = self.text, self.plan, self.spec
-        smaller = len(self.tap_offsets(plan.leftover[0])) if plan.leftover else 0
-        first = 0
-        for rows, count in plan.outer.counted():
-            with each(t, "row", str(first + rows * count), rows, first) as row:
-                place = (times(plan.sum_row, row), times(spec.kh * spec.kw, channel), times(spec.kw, ky), str(group.kx))
-                arguments = {
-                    "planes": planes, "offset": "offset", "plane_sample": str(plan.image_items),
-                    "d_y": added("d_y", times(self.gradient_row(), row)), "d_y_row": str(self.gradient_row()),
-                    "d_y_sample": str(self.gradient_sample()), "samples": together, "pixels": pixels,
-                    "sums": added("sums", *place), "sums_row": str(plan.sum_row),
-                }  # fmt: skip
-                tile = WeightTile(self.vector, rows, len(self.tap_offsets(group)))
-                low = WeightTile(self.vector, rows, smaller) if smaller else None
-                tables = {"offset": self.offsets}
-                t.statement(self.tiles.call(tile, False, arguments, tables, low, f"step == {group.channels}"))
-            first += rows * count
+def _tap_offsets(plan: WeightPlan) -> list[int]:
+    """Offsets of the taps of a tile's channels in the planes; weights of one row follow one another."""
+    window, rows = plan.window, plan.rows
+    return [
+        channel * window.channel_items(rows) + window.tap_offset(ky, kx, rows)
+        for channel in range(plan.groups[0].channels)
+        for ky in range(plan.spec.kh)
+        for kx in range(plan.spec.kw)
+    ]

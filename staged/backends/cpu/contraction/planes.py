@@ -12,10 +12,11 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 from staged.backends.cpu.contraction.spec import Conv2dSpec
 from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import emit_constant
+from staged.backends.cpu.contraction.tile import emit_constant, members
 from staged.backends.cpu.contraction.vectors import Vector
 from staged.code.support.library import Snippet
 from staged.code.writer import Writer
@@ -49,8 +50,14 @@ class Window:
 
     @property
     def phases(self) -> list[int]:
-        """The remainders of window rows by the stride that occur."""
-        return sorted({self.window_row(ky) % self.stride[0] for ky in range(self.taps[0])})
+        """The remainders of window rows by the stride, up to the largest that occurs."""
+        largest = max(self.window_row(ky) % self.stride[0] for ky in range(self.taps[0]))
+        return [*range(0, largest + 1, self.phase_step)]
+
+    @property
+    def phase_step(self) -> int:
+        """Distance of these remainders."""
+        return gcd(self.stride[0], self.dilation[0])
 
     @property
     def halo(self) -> int:
@@ -111,25 +118,41 @@ def backward_window(spec: Conv2dSpec) -> Window:
 
 def emit_sizes(t: Writer, window: Window, rows: int) -> None:
     """The definition of `window`, the sizes of the planes for blocks of at most `rows` result rows."""
-    window, rows = _flattened(window, rows)
+    emit_constant(t, "st_window window", _fields(*flattened(window, rows)))
+
+
+def window_members(window: Window, rows: int) -> list[str]:
+    """The initialisers of these sizes; fewer if planes are copies of the image."""
+    line, steps = _fields(window, rows)
+    del steps["spread"]  # pixels of x follow one another
+    if is_plain(window):
+        line, steps = {name: line[name] for name in ("height", "width", "columns", "channel")}, {}
+    return [*members(line | steps)]
+
+
+def _fields(window: Window, rows: int) -> tuple[dict[str, object], dict[str, object]]:
     first = window.window_col(0)
     step = window.window_col(1) - first if window.taps[1] > 1 else 0
-    lines: list[dict[str, object]] = [
+    return (
         {"height": window.image[0], "width": window.image[1], "planes": window.taps[1], "columns": window.out[1],
          "plane": len(window.phases) * window.plane_items(rows), "channel": window.channel_items(rows)},
         {"stride": _pair(window.stride), "spread": _pair(window.spread), "first": first - window.padding[1],
          "step": step},
-    ]  # fmt: skip
-    emit_constant(t, "st_window window", lines)
+    )  # fmt: skip
 
 
-def _flattened(window: Window, rows: int) -> tuple[Window, int]:
-    """A window of one pixel over whole images, as a window over images of one row."""
-    flat = (1, window.image[0] * window.image[1])
+def is_plain(window: Window) -> bool:
+    """Return whether the only plane of a channel, for all rows, is the channel itself."""
     plain = Window(window.image, window.image, (1, 1), (1, 1), (0, 0), window.dilation, (1, 1), window.flipped)
-    if window != plain or rows != window.out[0]:
+    return window == plain
+
+
+def flattened(window: Window, rows: int) -> tuple[Window, int]:
+    """A window of one pixel over whole images, as a window over images of one row."""
+    if not is_plain(window) or rows != window.out[0]:
         return window, rows
-    return replace(plain, image=flat, out=flat), 1
+    flat = (1, window.image[0] * window.image[1])
+    return replace(window, image=flat, out=flat), 1
 
 
 def _pair(sizes: tuple[int, int]) -> str:
@@ -152,7 +175,7 @@ def emit_planes(
     `rows` is the largest block of result rows (it fixes the layout), `rows_here` those of this block, `first_row` its
     first. `emit_sizes` has written the sizes.
     """
-    if _flattened(window, rows)[1] < rows:
+    if flattened(window, rows)[1] < rows:
         rows_here = "1"
     filled = str(int(rows_here) + window.halo) if rows_here.isdigit() else added(rows_here, str(window.halo))
     for index, phase in enumerate(window.phases):
@@ -190,19 +213,19 @@ static inline __attribute__((always_inline)) void st_planes_$D(const st_window *
         int64_t top, int64_t rows, $T *planes) {
     const int64_t stride = w->stride[1], spread = w->spread[1];
     for (int64_t channel = 0; channel < channels; ++channel) {
-        for (int64_t r = 0; r < rows; ++r) {
-            const int64_t y = top + r * w->stride[0];
-            const bool is_inside = y >= 0 && y < w->height * w->spread[0] && y % w->spread[0] == 0;
-            const $T *const from = image + (is_inside ? (channel * w->height + y / w->spread[0]) * w->width : 0);
-            #pragma GCC unroll 16
-            for (int64_t k = 0; k < w->planes; ++k) {
+        #pragma GCC unroll 16
+        for (int64_t k = 0; k < w->planes; ++k) {
+            const int64_t x = w->first + k * w->step;
+            const int64_t begin = x < 0 ? (stride - 1 - x) / stride : (spread - x % spread) % spread;
+            const int64_t source = (begin * stride + x) / spread;
+            const int64_t pixels = (w->width - source + stride - 1) / stride;
+            const int64_t places = (w->columns - begin + spread - 1) / spread;
+            const int64_t count = pixels < places ? pixels : places;
+            for (int64_t r = 0; r < rows; ++r) {
+                const int64_t y = top + r * w->stride[0];
+                const bool is_inside = y >= 0 && y < w->height * w->spread[0] && y % w->spread[0] == 0;
+                const $T *const from = image + (is_inside ? (channel * w->height + y / w->spread[0]) * w->width : 0);
                 $T *const row = planes + channel * w->channel + k * w->plane + r * w->columns;
-                const int64_t x = w->first + k * w->step;
-                const int64_t begin = x < 0 ? (stride - 1 - x) / stride : (spread - x % spread) % spread;
-                const int64_t source = (begin * stride + x) / spread;
-                const int64_t pixels = (w->width - source + stride - 1) / stride;
-                const int64_t places = (w->columns - begin + spread - 1) / spread;
-                const int64_t count = pixels < places ? pixels : places;
                 if (!is_inside || count <= 0 || spread > 1) {
                     st_zero_$D(row, w->columns);
                 }

@@ -8,7 +8,7 @@ Tested by `tests/backends/host/test_contraction_matmul.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from staged.backends.cpu.contraction.spec import Parameter
@@ -16,7 +16,7 @@ from staged.backends.cpu.contraction.tile import declared
 from staged.code.support.library import Snippet
 from staged.code.writer import Writer
 
-_HEAD = "static __attribute__((noinline)) void"
+NOINLINE = "static __attribute__((noinline)) void"
 
 
 class SharedTile(Protocol):
@@ -59,21 +59,18 @@ class TileCalls:
         tile: SharedTile,
         is_shared: bool,
         arguments: Mapping[str, str],
-        tables: Mapping[str, str] | None = None,
         smaller: SharedTile | None = None,
         is_large: str = "",
     ) -> str:
         """The statement that computes a tile; `arguments` are in the order of the function's parameters.
 
-        `tables` are arguments that are arrays of constants, with their definitions. If a tile may be a smaller one,
-        `is_large` is the condition in C under which it is not.
+        If a tile may be a smaller one, `is_large` is the condition in C under which it is not.
         """
         assert list(arguments) == [name for _, name in tile.parameters], "a tile needs all arguments in their order"
-        tables = tables or {}
-        fixed = (name for name, text in arguments.items() if text.isdigit() or text in ("true", "false", *tables))
+        fixed = (name for name, text in arguments.items() if text.isdigit() or text in ("true", "false"))
         numbers = {} if is_shared else {name: arguments[name] for name in fixed}
         functions = [
-            self._shared(each) if is_shared else self._own(each, numbers, tables.values())
+            self._shared(each) if is_shared else self._own(each, numbers)
             for each in (tile, smaller)
             if each is not None
         ]
@@ -85,11 +82,11 @@ class TileCalls:
         self.functions += [(tile.name, tile.snippet), (tile.name, shared_function(tile))]
         return tile.name
 
-    def _own(self, tile: SharedTile, numbers: Mapping[str, str], tables: Iterable[str]) -> str:
+    def _own(self, tile: SharedTile, numbers: Mapping[str, str]) -> str:
         """The name of this kernel's function, in which these arguments are numbers."""
         name = f"{self.kernel}_tile_{tile.shape}"
         self.functions.append((f"{tile.name}_inline(", tile.snippet))
-        text = _function(name, tile, numbers, tables).text
+        text = _function(name, tile, numbers).text
         assert self.own.setdefault(name, text) == text, "the calls of a tile have the same numbers"
         return name
 
@@ -99,13 +96,11 @@ def shared_function(tile: SharedTile) -> Snippet:
     return _function(tile.name, tile, {})
 
 
-def _function(name: str, tile: SharedTile, numbers: Mapping[str, str], tables: Iterable[str] = ()) -> Snippet:
-    """A function that calls the inline one, with these numbers and tables in place of parameters."""
+def _function(name: str, tile: SharedTile, numbers: Mapping[str, str]) -> Snippet:
+    """A function that calls the inline one, with these numbers in place of parameters."""
     t = Writer()
     open_parameters = [parameter for parameter in tile.parameters if parameter[1] not in numbers]
-    with t.function(f"{_HEAD} {name}", map(declared, open_parameters)):
-        for table in tables:
-            t.statement(table)
+    with t.function(f"{NOINLINE} {name}", map(declared, open_parameters)):
         given = ", ".join(numbers.get(parameter, parameter) for _, parameter in tile.parameters)
         t.statement(f"{tile.name}_inline({given});")
     return Snippet(name, str(t))

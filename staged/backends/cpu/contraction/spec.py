@@ -12,12 +12,23 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from staged.code.expr import Expr
+from staged.code.expr import Expr, Variable
 from staged.code.support.library import Snippet
+from staged.code.tree import Function
+from staged.code.types import INDEX, CType
 from staged.ir.types import DType, f32
 
 Parameter = tuple[str, str]
 """A C parameter: its type as written (`const float *`) and its name."""
+
+
+def variable_of(parameter: Parameter) -> Variable:
+    """The variable that a parameter declares."""
+    type, name = parameter
+    text = type.replace("restrict ", "").rstrip()
+    return Variable(
+        name, INDEX if text == INDEX.text else CType(text, is_pointer="*" in text, is_const=text.startswith("const "))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +168,10 @@ class ContractionKernel:
     """Support text that follows from the lanes of its vectors: shared by the kernels of a program."""
     link: tuple[str, ...] = ()
     """Linker flags for a library that it calls."""
+    code: Function | None = None
+    """The tree of the function; None if it was not printed from a tree."""
+    tables: tuple[Snippet, ...] = ()
+    """The constants that it reads."""
 
     def call(self, arguments: Mapping[str, str]) -> str:
         """The C call; `arguments` maps parameter names to C expressions (other names stand for themselves)."""

@@ -91,10 +91,15 @@ def emit_constant(t: Writer, name: str, lines: Iterable[Mapping[str, object]]) -
     """The definition of a constant struct; fields that are 0 are left out."""
     t.line(f"static const {name} = {{")
     for fields in lines:
-        text = ", ".join(f".{field} = {value}" for field, value in fields.items() if value)
+        text = ", ".join(members(fields))
         if text:
             t.statement(f"    {text},")
     t.line("};")
+
+
+def members(fields: Mapping[str, object]) -> Iterator[str]:
+    """The initialisers of a struct's fields; those that are 0 are left out."""
+    return (f".{field} = {value}" for field, value in fields.items() if value)
 
 
 def split_evenly(extent: int, most: int) -> Split:

@@ -6,9 +6,11 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from staged.backends.cpu.contraction.product_tile import INLINE
+from staged.backends.cpu.contraction.shared_tiles import NOINLINE
 from staged.backends.cpu.contraction.spec import Parameter
 from staged.backends.cpu.contraction.text import times
 from staged.backends.cpu.contraction.tile import aligned_to, declared, each_row
@@ -19,6 +21,9 @@ from staged.code.writer import Writer
 
 SHARED_VECTORS = 16
 """From so many vectors of pixels on, offsets may be such that the compiler cannot see them."""
+
+MOST_TAPS = 9
+"""Taps of the largest tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +52,39 @@ class WeightTile:
             (operand, "d_y"), ("int64_t ", "d_y_row"), ("int64_t ", "d_y_sample"),
             ("int64_t ", "samples"), ("int64_t ", "pixels"),
             (f"{self.vector.scalar} *restrict ", "sums"), ("int64_t ", "sums_row"),
+            ("int64_t ", "tiles"),
         ]  # fmt: skip
+
+    def fixed(self, geometry: str, offsets: Sequence[int], d_y_row: int, pixels: int) -> Snippet:
+        """The function for small images of one geometry, in which these sizes are constants."""
+        t = Writer()
+        constants = {"offset": "taps", "d_y_row": str(d_y_row), "pixels": str(pixels)}
+        with t.function(f"{NOINLINE} {self.name}_{geometry}", map(declared, self.parameters)):
+            t.line(f"{', '.join(f'(void){name}' for name in constants)};  // constants here")
+            t.statement(f"static const int64_t taps[] = {{{', '.join(map(str, offsets))}}};")
+            t.statement(f"{self.name}_inline({', '.join(constants.get(name, name) for _, name in self.parameters)});")
+        return Snippet(f"{self.name}_{geometry}", str(t))
 
     @property
     def snippet(self) -> Snippet:
-        """The function."""
+        """The inline function."""
         t, vector, rows, taps = Writer(), self.vector, self.rows, self.taps
         scalar, lanes = vector.scalar, vector.lanes
         each_tap = f"for (int64_t tap = 0; tap < {taps}; ++tap)"
         total = -(-rows * taps // lanes) * lanes
         t.line(f"// Gradient of {rows} x {taps} weights, added to `sums`: the sum of d_y[r * d_y_row + i] *")
         t.line("// planes[offset[tap] + i] over all pixels i and samples. A weight is a vector of partial sums.")
-        with t.function(f"{INLINE} {self.name}_inline", map(declared, self.parameters)):
+        t.line(f"// The next {rows} rows follow, for as many tiles.")
+        with (
+            t.function(f"{INLINE} {self.name}_inline", map(declared, self.parameters)),
+            t.block("for (int64_t tile = 0; tile < tiles; ++tile)"),
+        ):
             t.line(f"{vector.name} acc[{rows}][{taps}];")
             with each_row(t, rows), t.unrolled(taps, each_tap):
                 t.line(f"acc[r][tap] = ({vector.name}){{0}};")
             with t.block("for (int64_t sample = 0; sample < samples; ++sample)"):
+                t.line(f"const {scalar} *const x_sample = planes + sample * plane_sample;")
+                t.line(f"const {scalar} *const d_y_rows = d_y + tile * {rows} * d_y_row + sample * d_y_sample;")
                 t.line("int64_t i = 0;")
                 with t.block(f"for (; i <= pixels - {lanes}; i += {lanes})"):
                     self._emit_step(t, each_tap, is_masked=False)
@@ -72,8 +94,6 @@ class WeightTile:
                     t.line("// The lanes after the last pixel are other rows, and may be NaN.")
                     t.line(f"const {index_name(vector)} lane = ({index_name(vector)}){{{numbers}}} < {count};")
                     self._emit_step(t, each_tap, is_masked=True)
-                t.line("planes += plane_sample;")
-                t.line("d_y += d_y_sample;")
             t.line(f"{scalar} total[{total}] {aligned_to(vector)};")
             t.line(f"{vector.name} lanes[{total}];")
             with each_row(t, rows), t.unrolled(taps, each_tap):
@@ -84,7 +104,7 @@ class WeightTile:
             with t.unrolled(total // lanes, f"for (int64_t i = 0; i < {total}; i += {lanes})"):
                 t.line(f"{sum_lanes_function(vector)}(lanes + i, total + i);")
             with each_row(t, rows), t.block(each_tap):
-                t.line(f"sums[r * sums_row + tap] += total[{times(taps, 'r')} + tap];")
+                t.line(f"sums[(tile * {rows} + r) * sums_row + tap] += total[{times(taps, 'r')} + tap];")
         types = (vector_snippet(vector.dtype.name), vector_snippet(index_type(vector)))
         fma = f"st_fma_{vector.name}"
         return Snippet(self.name, str(t), needs=(*types, *([fma] if f"{fma}(" in str(t) else [])))
@@ -92,12 +112,12 @@ class WeightTile:
     def _emit_step(self, t: Writer, each_tap: str, is_masked: bool) -> None:
         """The products of a vector of pixels."""
         vector = self.vector
-        x = vector.load("planes + offset[tap] + i")
+        x = vector.load("x_sample + offset[tap] + i")
         if is_masked:
             x = f"({vector.name})(({index_name(vector)}){x} & lane)"
         t.line(f"{vector.name} y[{self.rows}];")
         with each_row(t, self.rows):
-            t.line(f"y[r] = {vector.load('d_y + r * d_y_row + i')};")
+            t.line(f"y[r] = {vector.load('d_y_rows + r * d_y_row + i')};")
         with t.unrolled(self.taps, each_tap):
             t.line(f"const {vector.name} x = {x};")
             with each_row(t, self.rows):
@@ -105,44 +125,140 @@ class WeightTile:
 
 
 def weights_support(vector: Vector) -> list[tuple[str, Snippet]]:
-    """The function that accumulates the gradients of all weights over a block of pixels, and its sizes."""
-    text = _WEIGHTS.replace("$T", vector.scalar).replace("$D", str(vector.dtype))
-    return [("", Snippet(f"add_weights_{vector.dtype}", text))]
+    """The functions that accumulate the gradients of the weights of a work item, and their sizes."""
+    text = _WEIGHTS.replace("$T", vector.scalar).replace("$D", str(vector.dtype)).replace("$M", str(MOST_TAPS))
+    return [("", Snippet(f"weights_{vector.dtype}", text))]
 
 
 _WEIGHTS = """\
+enum { ST_MOST_TAPS = $M };
+
 typedef void st_weight_tile_$D(const $T *restrict planes, const int64_t *offset, int64_t plane_sample,
         const $T *restrict d_y, int64_t d_y_row, int64_t d_y_sample, int64_t samples, int64_t pixels,
-        $T *restrict sums, int64_t sums_row);
+        $T *restrict sums, int64_t sums_row, int64_t tiles);
 
-// The sizes of a gradient with respect to the weights of a convolution: a row of sums per channel of d_y.
+// The sizes of a gradient with respect to the weights of a convolution. A work item has a block of the image's channels
+// and `rows` channels of d_y. Numbers of channels are those of a group.
 typedef struct {
-    const int64_t *offset;                           // of the taps, in the planes of a channel
-    int64_t rows, taps, row_taps;                    // weights per channel, and those that tiles divide alike
-    int64_t tile_rows, tile_channels, tile_taps;     // of the largest tile
-    int64_t large_rows, wide_taps;                   // the others have tiles with one row or one tap less
-    st_weight_tile_$D *tile[2][2];                  // [is_narrow][is_low]; narrow: one channel or fewer taps
-    int64_t plane_channel, plane_sample;             // distances of channels and samples
-    int64_t d_y_row, d_y_sample, sums_row;
+    st_window window;
+    bool is_plain;                                // a channel of the image is its only plane, and has one tap
+    int64_t top, halo, phases, phase_step;        // of the planes: first row, rows beyond a block, planes per column
+    int64_t dilation;                             // rows from tap to tap
+    int64_t samples, together;                    // samples, and how many are laid out at once
+    int64_t groups, channels, channel_blocks;     // channels of the image, in blocks
+    int64_t d_y_channels, rows;                   // channels of d_y, and those of a work item
+    int64_t height, row_blocks;                   // rows of pixels of d_y, in blocks
+    int64_t padded;                               // pixels of a channel of d_y in scratch memory; 0: they stay in d_y
+    int64_t taps, row_taps;                       // weights of a channel, and those that tiles divide alike
+    int64_t row_tiles, tile_channels, tile_taps;  // tiles below each other; sizes of the largest tile
+    st_weight_tile_$D *tile[2][2];               // [is_narrow][is_low]; narrow: one channel or fewer taps
+    int64_t sums, sums_row;                       // place of the sums in scratch memory; distance of their rows
 } st_weights_$D;
 
+// Gradients of weights: a row for each channel of d_y.
+typedef struct {
+    int64_t row, column, rows, columns;
+    const $T *sums;
+    int64_t sums_row;
+} st_weight_sums_$D;
+
+// The first item of piece `k`, if the last ones of `count` pieces may have one item less than the others.
+static inline int64_t st_first_of(int64_t k, int64_t items, int64_t count) {
+    const int64_t most = (items + count - 1) / count, late = k - (count - (most * count - items));
+    return k * most - (late > 0 ? late : 0);
+}
+
+// The offset of a tap in the planes. Further taps are those of the next channels.
+static inline int64_t st_offset_of_tap_$D(const st_weights_$D *w, int64_t tap) {
+    const st_window *const window = &w->window;
+    if (w->is_plain) {
+        return tap * window->channel;
+    }
+    const int64_t y = tap % w->taps / window->planes * w->dilation, phase = y % window->stride[0] / w->phase_step;
+    return tap / w->taps * window->channel + tap % window->planes * window->plane
+           + phase * (window->plane / w->phases) + y / window->stride[0] * window->columns;
+}
+
 // Adds the gradients of the weights of `channels` channels, from the pixels of some samples.
-static void st_add_weights_$D(const st_weights_$D *w, const $T *planes, int64_t channels, const $T *d_y,
-        int64_t samples, int64_t pixels, $T *sums) {
+static void st_add_weights_$D(const st_weights_$D *w, const $T *planes, int64_t plane_sample, int64_t channels,
+        const $T *d_y, int64_t d_y_row, int64_t d_y_sample, int64_t samples, int64_t pixels, $T *sums) {
+    int64_t offset[ST_MOST_TAPS];
+    for (int64_t tap = 0; tap < w->tile_channels * w->tile_taps; ++tap) {
+        offset[tap] = st_offset_of_tap_$D(w, tap);
+    }
+    const int64_t tiles = (w->row_taps + w->tile_taps - 1) / w->tile_taps;
+    const int64_t narrow_taps = (tiles * w->tile_taps - w->row_taps) * (w->tile_taps - 1);
+    const int64_t tile_rows = st_first_of(1, w->rows, w->row_tiles);
+    const int64_t low_rows = (tile_rows * w->row_tiles - w->rows) * (tile_rows - 1);
     for (int64_t step, channel = 0; channel < channels; channel += step) {
         step = channel + w->tile_channels <= channels ? w->tile_channels : 1;
         for (int64_t taps, tap = 0; tap < w->taps; tap += taps) {
-            const bool is_narrow = step < w->tile_channels || tap % w->row_taps >= w->wide_taps;
+            const bool is_narrow = step < w->tile_channels || tap % w->row_taps >= w->row_taps - narrow_taps;
             taps = w->tile_channels == 1 && is_narrow ? w->tile_taps - 1 : w->tile_taps;
-            const $T *const from = planes + channel * w->plane_channel + w->offset[tap];
+            const $T *const from = planes + channel * w->window.channel + st_offset_of_tap_$D(w, tap);
             $T *const into = sums + channel * w->taps + tap;
-            for (int64_t row = 0; row < w->rows;) {
-                const bool is_low = row >= w->large_rows;
-                w->tile[is_narrow][is_low](from, w->offset, w->plane_sample, d_y + row * w->d_y_row, w->d_y_row,
-                        w->d_y_sample, samples, pixels, into + row * w->sums_row, w->sums_row);
-                row += is_low ? w->tile_rows - 1 : w->tile_rows;
+            w->tile[is_narrow][0](from, offset, plane_sample, d_y, d_y_row, d_y_sample, samples, pixels, into,
+                    w->sums_row, (w->rows - low_rows) / tile_rows);
+            if (low_rows > 0) {
+                const int64_t row = w->rows - low_rows;
+                w->tile[is_narrow][1](from, offset, plane_sample, d_y + row * d_y_row, d_y_row, d_y_sample, samples,
+                        pixels, into + row * w->sums_row, w->sums_row, low_rows / (tile_rows - 1));
             }
         }
     }
+}
+
+// The gradients of the weights of a work item, in `result` or, if that is NULL, in scratch memory.
+static st_weight_sums_$D st_gradient_of_weights_$D(const st_weights_$D *w, int64_t item, const $T *x,
+        const $T *d_y, $T *scratch, $T *result) {
+    st_window window = w->window;
+    window.spread[0] = window.spread[1] = 1;
+    const int64_t row = item / w->channel_blocks * w->rows, group = row / w->d_y_channels;
+    const int64_t first = st_first_of(item % w->channel_blocks, w->channels, w->channel_blocks);
+    const int64_t channels = st_first_of(item % w->channel_blocks + 1, w->channels, w->channel_blocks) - first;
+    const int64_t image = window.height * window.width, columns = window.columns;
+    const int64_t d_y_row = w->height * columns, d_y_sample = w->groups * w->d_y_channels * d_y_row;
+    const int64_t x_sample = w->groups * w->channels * image;
+    const int64_t plane_sample = st_first_of(1, w->channels, w->channel_blocks) * window.channel;
+    $T *const padded = scratch + w->together * plane_sample;
+    $T *const sums = result == NULL ? scratch + w->sums : result + row * w->sums_row + first * w->taps;
+    for (int64_t r = 0; r < w->rows; ++r) {
+        st_zero_$D(sums + r * w->sums_row, channels * w->taps);
+    }
+    x += (group * w->channels + first) * image;
+    d_y += row * d_y_row;
+    for (int64_t sample = 0; sample < w->samples; sample += w->together) {
+        const int64_t samples = sample + w->together < w->samples ? w->together : w->samples - sample;
+        for (int64_t block = 0; block < w->row_blocks; ++block) {
+            const int64_t y = st_first_of(block, w->height, w->row_blocks);
+            const int64_t rows = st_first_of(block + 1, w->height, w->row_blocks) - y, pixels = rows * columns;
+            const $T *const from = d_y + sample * d_y_sample + y * columns;
+            for (int64_t s = 0; s < samples; ++s) {
+                const $T *const from_x = x + (sample + s) * x_sample;
+                $T *const planes = scratch + s * plane_sample;
+                if (w->is_plain) {
+                    memcpy(planes, from_x, (size_t)(channels * image) * sizeof *planes);
+                }
+                for (int64_t phase = 0; phase < w->phases; ++phase) {
+                    st_planes_$D(&window, from_x, channels, w->top + y * window.stride[0] + phase * w->phase_step,
+                            rows + w->halo, planes + phase * (window.plane / w->phases));
+                }
+                for (int64_t r = 0; r < w->rows && w->padded > 0; ++r) {
+                    $T *const into = padded + (s * w->rows + r) * w->padded;
+                    st_copy_$D(into, from + s * d_y_sample + r * d_y_row, pixels);
+                    st_zero_$D(into + pixels, w->padded - pixels);
+                }
+            }
+            if (w->padded > 0) {
+                st_add_weights_$D(w, scratch, plane_sample, channels, padded, w->padded, w->rows * w->padded,
+                        samples, pixels, sums);
+            } else {
+                st_add_weights_$D(w, scratch, plane_sample, channels, from, d_y_row, d_y_sample, samples, pixels,
+                        sums);
+            }
+        }
+    }
+    const st_weight_sums_$D all = {row, first * w->taps, w->rows, channels * w->taps, sums, w->sums_row};
+    return all;
 }
 """
