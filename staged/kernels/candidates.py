@@ -14,7 +14,7 @@ from staged.ir.loops import ArrayRef, Compute, Load, Loop, Nest, Store, walk
 from staged.ir.machine import Machine
 from staged.ir.nest_items import without_single_iterations
 from staged.ir.products import COLUMN, LONGEST_CHAIN, ROW, SUM, chain_of, in_chains
-from staged.ir.rewrites import Divide, Fuse, Reorder, Rewriting, StripMine, rewritten
+from staged.ir.rewrites import Divide, Reorder, Rewriting, StripMine, rewritten
 from staged.ir.schedule import Bind, Directive, Level, Schedule, Vectorise, WriteOut
 from staged.ir.storage_rewrites import Expand, Keep, Pack
 from staged.ir.types import DType
@@ -41,9 +41,6 @@ MULTIPLY_ADD = 0.05
 """Nanoseconds for a multiply-add of a tile, at a modest rate."""
 
 
-CHANNEL = "channel"
-
-
 class Totals(enum.Enum):
     """The way of the totals of a tile to the epilogue."""
 
@@ -53,19 +50,6 @@ class Totals(enum.Enum):
     """Through memory: the epilogue is a loop."""
     ROWS = "rows"
     """Through memory for whole rows: the epilogue is a loop that sees each element once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Summation:
-    """The loop of a contraction that keeps its totals, and the loops next to that."""
-
-    loop: str = SUM
-    inside: tuple[str, ...] = ()
-    """Further loops over terms."""
-    row: str = ROW
-    """The loop around it whose iterations share an element of the right operand."""
-    chain: int = 0
-    """The iterations after which a total joins what came before; 0 for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +69,8 @@ class RegisterTile:
     packs: bool = False
     totals: Totals = Totals.DIRECT
     transposes: bool = False
-    sum: Summation = Summation()
+    chain: int = 0
+    """The terms after which a total joins what came before; 0 for all."""
 
     def columns(self, n: int) -> tuple[int, int]:
         """The number of columns in whole panels, and that of the last panel, which begins early enough to be whole
@@ -100,7 +85,7 @@ class RegisterTile:
             return self.transposed(m, n, right)
         found = self.of_rows(m)
         if self.totals is Totals.ROWS:
-            found += [Expand(self.sum.loop, ("r", COLUMN)), Reorder((COLUMN, "r"))]
+            found += [Expand(SUM, ("r", COLUMN)), Reorder((COLUMN, "r"))]
         else:
             found.append(Reorder((COLUMN, "tile", "r") if self.by_panels else ("tile", COLUMN, "r")))
         whole, (head, last) = COLUMN, self.columns(n)
@@ -111,8 +96,8 @@ class RegisterTile:
         tiles = ("panel", "tile", "r", "s") if self.by_panels else ("panel", "r", "s")
         found += [StripMine(whole, self.vectors * self.lanes, "panel", "s"), Reorder(tiles), *self.kept("r", "s")]
         if self.packs:
-            found.append(Pack(right, "tile", (self.sum.loop, "s")))
-            found += [Pack(right, "tile", (self.sum.loop, LEFT))] if last else []
+            found.append(Pack(right, "tile", (SUM, "s")))
+            found += [Pack(right, "tile", (SUM, LEFT))] if last else []
         return tuple(found)
 
     def of_rows(self, m: int) -> list[Rewriting]:
@@ -121,11 +106,11 @@ class RegisterTile:
         large = -(-m // count)
         fewer = count * large - m  # tiles with a row less
         if not fewer:
-            return [StripMine(self.sum.row, large, "tile", "r")]
+            return [StripMine(ROW, large, "tile", "r")]
         return [
-            Divide(self.sum.row, m - fewer * (large - 1)),
-            StripMine(f"{self.sum.row}_head", large, "tile", "r"),
-            StripMine(f"{self.sum.row}_tail", large - 1, "tile", "r"),
+            Divide(ROW, m - fewer * (large - 1)),
+            StripMine(f"{ROW}_head", large, "tile", "r"),
+            StripMine(f"{ROW}_tail", large - 1, "tile", "r"),
         ]
 
     def transposed(self, m: int, n: int, right: ArrayRef) -> tuple[Rewriting, ...]:
@@ -143,10 +128,9 @@ class RegisterTile:
 
     def kept(self, row: str, column: str) -> tuple[Rewriting, ...]:
         """The directives for the totals of a tile."""
-        over, loop = (row, column), self.sum.loop
-        expanded = (Expand(loop, over),) if self.totals is Totals.SPILLED else ()
-        inside = (Reorder((*self.sum.inside, *over)),) if self.sum.inside else ()
-        return (*expanded, *((Keep(loop, over),) * (2 if self.sum.chain else 1)), *inside)
+        over = (row, column)
+        expanded = (Expand(SUM, over),) if self.totals is Totals.SPILLED else ()
+        return (*expanded, *((Keep(SUM, over),) * (2 if self.chain else 1)))
 
     def cycles(self, m: int, n: int, k: int, size: int, machine: Machine, stride: int = 0) -> float:
         """An estimate for elements of `size` bytes, with two units for multiply-adds; rows of the left operand are
@@ -165,13 +149,13 @@ class RegisterTile:
         if self.by_panels:
             again = k * (self.vectors * bytes_ + 64 * (not self.packs and n * size % 64 > 0))
         # The many rows of a panel that is not copied together compete for places in the cache.
-        steps, apart = (k, n * size) if self.sum.chain and self.by_panels and not self.packs else (0, size)
+        steps, apart = (k, n * size) if self.chain and self.by_panels and not self.packs else (0, size)
 
         def panel(vectors: int) -> float:
             step = max((rows * vectors * operations + broadcasts) / 2, (rows + vectors * (1 + straddling)) * 0.6, WAIT)
             if again > 0.6 * machine.l1 or steps > side_by_side(apart, PAGE, machine.l1):
                 step = max(step, vectors * bytes_ / 28) + vectors * bytes_ / 128
-            if self.sum.chain and again > 0.75 * machine.l2:
+            if self.chain and again > 0.75 * machine.l2:
                 step += vectors * bytes_ / 32
             return tiles * (k * step + 12 + rows * vectors)
 
@@ -201,9 +185,6 @@ def most_rows_side_by_side(stride: int, machine: Machine) -> int:
 
 def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
     """The rewritten nest and its schedule, for each way that there is."""
-    if loops_named(nest, CHANNEL):
-        yield from convolutions(nest, machine)
-        return
     columns = loops_named(nest, COLUMN)
     sums, rows = loops_named(nest, SUM), loops_named(nest, ROW)
     if len(columns) != 1 or len(rows) != 1 or len(sums) != 1 or any(s.axis.dim for s in (*columns, *rows, *sums)):
@@ -220,9 +201,9 @@ def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
         stride = left.index.stride(rows[0].axis) * size
         long = nest.inputs[0].dtype.is_float and k > LONGEST_CHAIN
         orders = ((True, True),) if transposes else ((False, False), (True, False), (True, True))
-        sum_ = Summation(chain=chain_of(k) if long else 0)
+        chain = chain_of(k) if long else 0
         tiles = sorted(
-            tiles_of(m, n, lanes, machine, way, sum_, orders, transposes),
+            tiles_of(m, n, lanes, machine, way, chain, orders, transposes),
             key=lambda tile: tile.cycles(m, n, k, size, machine, stride),
         )
         yield from (tiled(nest, tile, machine) for tile in tiles)
@@ -259,7 +240,7 @@ def tiles_of(
     lanes: int,
     machine: Machine,
     totals: Totals,
-    sum_: Summation,
+    chain: int,
     orders: Sequence[tuple[bool, bool]],
     transposes: bool = False,
 ) -> Iterator[RegisterTile]:
@@ -277,18 +258,15 @@ def tiles_of(
             counts = {count for count in counts if m // count >= LEAST_ROWS_OF_WIDE_TILES}
         for rows in sorted({-(-m // count) for count in counts}):
             for by_panels, packs in orders:
-                yield RegisterTile(rows, vectors, lanes, by_panels, packs, totals, transposes, sum_)
+                yield RegisterTile(rows, vectors, lanes, by_panels, packs, totals, transposes, chain)
 
 
-def tiled(
-    nest: Nest, tile: RegisterTile, machine: Machine, before: tuple[Rewriting, ...] = ()
-) -> tuple[Nest, Schedule]:
-    """A contraction in register tiles, after what makes it one of rows and columns."""
+def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Schedule]:
+    """A contraction in register tiles."""
     work = MULTIPLY_ADD * nest_size(nest)
-    nest = rewritten(nest, before)
-    (rows,), columns = loops_named(nest, tile.sum.row), vector_columns(nest)
-    if tile.sum.chain:
-        nest = in_chains(nest, tile.sum.loop, tile.sum.chain)
+    (rows,), columns = loops_named(nest, ROW), vector_columns(nest)
+    if tile.chain:
+        nest = in_chains(nest, SUM, tile.chain)
     rewrites = tile.rewrites(rows.axis.extent, columns.axis.extent, right_operand(nest))
     lanes, most = lanes_of(columns, machine), vector_lanes(columns, machine)
     made = without_single_iterations(rewritten(nest, rewrites))
@@ -296,110 +274,8 @@ def tiled(
     loops = [loop for name in columns_of for loop in loops_named(made, name) if loop.axis.extent >= lanes]
     axes = tuple(dict.fromkeys(loop.axis for loop in loops))
     inside = dict.fromkeys(loop.axis for name in ("r", "s", LEFT) for loop in loops_named(made, name))
-    inside |= dict.fromkeys(loop.axis for loop in loops_named(made, "q") if loops_in(loop, "j"))  # copies of windows
     vectors = Vectorise(axes, lanes, frozenset(loops), machine.vector_bytes // most)
-    return made, on_cores(made, machine, (vectors, WriteOut(tuple(inside))), (*before, *rewrites), work)
-
-
-def convolutions(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
-    """The rewritten nest of a convolution, or of its gradient of the image, and its schedule, for each way that there
-    is.
-
-    The pixels of some rows of an image are the columns of a product. The pixels that a column of the weight sees are
-    copied together for it, so that those that a row of the weight sees are a part of the copy without gaps.
-    """
-    image = nest.inputs[0]
-    assert isinstance(image, ArrayRef)
-    (sums,) = (s for s in walk(nest.body) if isinstance(s, Loop) and s.reductions)
-    loop, row = sums.axis.name, row_of(sums)
-    windows = Windows.of(nest).rewrites(machine)
-    made = rewritten(nest, windows)
-    (rows,), columns = loops_named(nest, row), vector_columns(made)
-    m, n, lanes = rows.axis.extent, columns.axis.extent, lanes_of(columns, machine)
-    taps = prod(s.axis.extent for s in walk(sums.body) if isinstance(s, Loop))
-    k = sums.axis.extent * taps
-    chain = max(1, chain_of(k) // taps)
-    sum_ = Summation(loop, ("p", "q"), row, chain if chain < sums.axis.extent else 0)
-    way = way_of_totals(made, columns, n % lanes > 0)
-    size = image.dtype.size
-    tiles = sorted(
-        tiles_of(m, n, lanes, machine, way, sum_, ((False, False), (True, False))),
-        # High tiles of one vector, which would be as fast by the estimate, take a tenth longer.
-        key=lambda tile: (tile.vectors == 1, tile.cycles(m, n, k, size, machine, k * size)),
-    )
-    yield from (tiled(nest, tile, machine, windows) for tile in tiles)
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The windows of an image that a convolution, or its gradient of the image, sums up over."""
-
-    pack: Pack
-    """The directive that copies them."""
-    samples: int
-    rows: int
-    """Rows of pixels that the nest makes, and how many there are in one of them."""
-    width: int
-    reach: int
-    """Rows of the image that the last row of windows sees beyond its first."""
-    line: int
-    """Bytes of the windows of a row."""
-    multiply_adds: int
-
-    @staticmethod
-    def of(nest: Nest) -> Windows:
-        """The windows of a nest whose image is its first operand."""
-        image = nest.inputs[0]
-        assert isinstance(image, ArrayRef)
-        (sums,) = (s for s in walk(nest.body) if isinstance(s, Loop) and s.reductions)
-        loop, row = sums.axis.name, row_of(sums)
-        pack = Pack(image, row, (loop, "q", "i+p", "j"))
-        (copied,), (made,), (pixels,), (samples,) = (
-            loops_named(each, name) for each, name in ((pack.apply(nest), "i_p"), (nest, "i"), (nest, "j"), (nest, "n"))
-        )
-        taps = prod(s.axis.extent for s in loops_named(nest, "q"))
-        line = pixels.axis.extent * taps * sums.axis.extent * image.dtype.size
-        reach = copied.axis.extent - made.axis.extent
-        return Windows(pack, samples.axis.extent, made.axis.extent, pixels.axis.extent, reach, line, nest_size(nest))
-
-    def fit(self, rows: int, machine: Machine) -> bool:
-        """Return whether the windows of so many rows stay in the second-level cache."""
-        return (rows + self.reach) * self.line <= machine.l2 // 2
-
-    def rows_together(self, machine: Machine) -> int:
-        """The rows whose windows are copied together: few enough for the second-level cache, and for all threads to
-        have as many blocks of them. 0 if windows would be copied too often.
-        """
-        few = are_few(self.samples, machine) and is_shared(self.multiply_adds, machine)
-        cores = machine.cores if few else 1
-        fitting = (
-            each
-            for each in range(self.rows, 0, -1)
-            if self.rows % each == 0 and self.rows // each % cores == 0 and self.fit(each, machine)
-        )
-        found = next(fitting, 0)
-        return found if found == self.rows or found >= 2 * self.reach else 0
-
-    def rewrites(self, machine: Machine) -> tuple[Rewriting, ...]:
-        """The directives that copy the windows of an image, or of as many of its rows as are worth it, for a product
-        with rows of pixels as columns.
-        """
-        loop, rows = self.pack.axes[0], self.rows_together(machine)
-        found: tuple[Rewriting, ...] = (self.pack, Reorder((loop, "i_p", "q", "j")), Fuse("i", "j", COLUMN))
-        if rows in (0, self.rows):
-            return found
-        outermost = ("block", "n") if are_few(self.samples, machine) else ("n", "block")
-        return StripMine("i", rows, "block", "i"), Reorder((*outermost, "group", self.pack.loop)), *found
-
-
-def row_of(sums: Loop) -> str:
-    """The loop over the rows of the product that a convolution is: the channels that it makes."""
-    return "o" if sums.axis.name == CHANNEL else CHANNEL
-
-
-def are_few(samples: int, machine: Machine) -> bool:
-    """Return whether some threads would have no sample while others have their last one, for long."""
-    return machine.cores > 1 and samples < 4 * machine.cores
+    return made, on_cores(made, machine, (vectors, WriteOut(tuple(inside))), rewrites, work)
 
 
 def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
@@ -486,8 +362,3 @@ def nest_size(nest: Nest) -> int:
 def loops_named(nest: Nest, name: str) -> list[Loop]:
     """The loops of a nest over axes of a name."""
     return [s for s in walk(nest.body) if isinstance(s, Loop) and s.axis.name == name]
-
-
-def loops_in(loop: Loop, name: str) -> bool:
-    """Return whether all that a loop does is another one of that name."""
-    return len(loop.body) == 1 and isinstance(loop.body[0], Loop) and loop.body[0].axis.name == name

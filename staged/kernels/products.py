@@ -9,9 +9,7 @@
 | of floats whose columns fill vectors | as a nest in register tiles |
 | any other one of floats: few rows, long sums, two transposed operands | as a function of the back end's |
 
-A convolution without strides and with more than a few channels in each group runs as a nest in register tiles, its
-gradient of the image, too, where that is about as large as y, any other convolution and all gradients of weights as a
-function of the back end's.
+On machines with vectors, convolutions and their gradients run as functions of the back end's.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from staged.ir.convolutions import convolution_nest, convolution_of
+from staged.ir.convolutions import convolution_nest
 from staged.ir.declaration import prims
 from staged.ir.loops import Compute, Load, Loop, Nest, PositionOf, Store, walk
 from staged.ir.machine import Machine
@@ -30,9 +28,7 @@ from staged.ir.products import COLUMN, LONGEST_CHAIN, ROW, SUM, product_nest
 from staged.ir.schedule import Schedule
 from staged.ir.types import CPU, Dim, DType, i8, i32
 from staged.kernels.candidates import (
-    CHANNEL,
     PAGE,
-    Windows,
     candidates,
     in_vectors,
     is_long,
@@ -61,12 +57,6 @@ SHORTEST_SUM = 64
 """Terms of sums whose rows may go to the epilogue through memory: of shorter ones that is a large part of the work, and
 puts out of the first-level cache what the next kernels read (the recursive tree LSTM took 1.07 of the time).
 """
-LEAST_CHANNELS = (5, 8)
-"""Channels of a group of a convolution's y, and of a gradient of the image, from which on they are done in tiles."""
-MOST_PADDING = 1.03
-"""Pixels of an image for each pixel of y up to which the gradient of the image is done in tiles."""
-MOST_WASTE = 1.04
-"""Lanes of the vectors of a block of rows for each of its pixels."""
 LEAST_ROWS_OF_A_NEST = 5
 """Rows from which on a product of floats is done in register tiles, a few more where the right operand is large: fewer
 use each element so little that reading that in order is all that counts.
@@ -80,8 +70,7 @@ def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     if machine.is_iso_c:
         return True
     if root.declared is not prims.MATMUL:
-        is_image = root.declared in (prims.CONV2D, prims.CONV2D_BACKWARD_INPUT)
-        return is_image and is_tiled_convolution(root, epilogue, machine)
+        return False
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
     batch, m, n = matrix_shape(root)
     if machine.blas is not None and root.operands[0].tensor.dtype.is_float and batch * m * n * k >= TILED:
@@ -140,30 +129,6 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     else:
         whole = n % lanes == 0 or n <= LONGEST_ROW and not calls_functions_in(epilogue)
     return whole and is_elementwise(epilogue, lanes, machine)
-
-
-def is_tiled_convolution(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
-    """Return whether a convolution, or its gradient of the image, runs in register tiles of channels and pixels.
-
-    Exact: a sum takes in its terms in the order in which the back end's function does, and rounds as often.
-    """
-    conv, dtype = convolution_of(root), root.operands[0].tensor.dtype
-    is_gradient = root.declared is prims.CONV2D_BACKWARD_INPUT
-    y = conv.out(0), conv.out(1)
-    channels, made = (conv.oc, conv.c) if is_gradient else (conv.c, conv.oc)
-    lanes = machine.lanes(dtype.size)
-    if not dtype.is_float or conv.stride != (1, 1) or machine.vector_bytes < 32:
-        return False
-    if made // conv.groups < LEAST_CHANNELS[is_gradient] or 0 in (conv.n, channels, *conv.taps, *y):
-        return False  # tiles of so few rows wait for their totals
-    windows = Windows.of(convolution_nest(root))
-    rows, pixels = windows.rows_together(machine), windows.rows * windows.width
-    if is_gradient and (pixels > MOST_PADDING * prod(y) or not windows.fit(windows.rows, machine)):
-        return False  # the function sums up what each pixel of y gives to x
-    block = rows * windows.width
-    if block < lanes or rows < windows.rows and -(-block // lanes) * lanes > MOST_WASTE * block:
-        return False  # the function has blocks of two sizes
-    return epilogue is None or is_elementwise(epilogue, lanes, machine)
 
 
 def are_columns_worth_it(m: int, n: int, k: int, lanes: int, machine: Machine) -> bool:
@@ -244,8 +209,6 @@ def product_kernel(root: Op, inputs: Sequence[Value], epilogue: Nest | None) -> 
 
 def scheduled_product(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
     """The nest and how it runs: small products as they are, others in the way that is guessed to be the best."""
-    if loops_named(nest, CHANNEL) and not machine.is_iso_c:
-        return next(candidates(nest, machine))
     if not loops_named(nest, COLUMN):
         return nest, schedule(nest, machine)
     sizes = [loop.axis.extent for name in (ROW, COLUMN, SUM) for loop in loops_named(nest, name)]
@@ -264,11 +227,6 @@ def tiles_of(root: Op, nest: Nest) -> str:
     if not all(sizes):
         return ""
     tiles = f"{nest.inputs[0].dtype}; tiles of {sizes[0]} x {sizes[1]} sums in registers"
-    if root.declared is not prims.MATMUL:
-        conv = convolution_of(root)
-        first, last = {prims.CONV2D: ("x", "y"), prims.CONV2D_BACKWARD_INPUT: ("d_y", "d_x")}[root.declared]
-        shapes = {"x": conv.x_shape, "y": conv.y_shape, "d_y": conv.y_shape, "d_x": conv.x_shape}
-        return f"{first} {shapes[first]}, weight {conv.weight_shape}, {last} {shapes[last]}, {tiles}"
     batch, m, n = matrix_shape(root)
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
     many = f"{batch} times " if batch > 1 else ""

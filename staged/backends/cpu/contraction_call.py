@@ -172,7 +172,7 @@ LOCALS = frozenset(
     """batch begin block channel channel_block col col_begin col_end col_tile col_tile_end column columns count d_y
     end factor first first_channel first_column first_outer first_panel first_row first_tile from from_y group i
     image item k ky last last_panel last_tile left live offset p packs padded panel part parts pixel pixels
-    plane planes r result right row row_begin row_end row_tile row_tile_end rows s sample samples scratch sizes
+    offsets plane planes r result right row row_begin row_end row_tile row_tile_end rows s sample samples scratch sizes
     small source start step steps stop stop_column stop_row sums target tile to turned u v weights width window
     y""".split()
 )

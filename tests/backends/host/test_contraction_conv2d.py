@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from staged.backends.cpu.contraction.conv2d import emit_conv2d, emit_window, plan_conv2d
+from staged.backends.cpu.contraction.conv2d import emit_conv2d
 from staged.backends.cpu.contraction.conv2d_columns import emit_columns, plan_columns
+from staged.backends.cpu.contraction.conv2d_plan import plan_conv2d
+from staged.backends.cpu.contraction.convolve import emit_convolved
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue
 from staged.ir.machine import Machine
 from staged.ir.types import f32, f64
@@ -63,7 +65,7 @@ def shapes(spec: Conv2dSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def generate(spec: Conv2dSpec, machine: Machine, form: str) -> ContractionKernel:
     """The kernel as chosen by the generator, or in one of the two forms of the image's gradient."""
     if form == "window":
-        return emit_window(plan_conv2d(spec, machine))
+        return emit_convolved(plan_conv2d(spec, machine))
     if form == "columns":
         plan = plan_columns(spec, machine)
         assert plan is not None

@@ -8,6 +8,7 @@ ON_REWRITES = ("tests/kernels/test_rewrites.py",)
 ON_PROLOGUES = ("tests/kernels/test_prologues.py",)
 ON_PRODUCTS = ("tests/kernels/test_products.py",)
 ON_CONVOLUTIONS = ("tests/kernels/test_convolution_nests.py",)
+ON_PLANES = ("tests/backends/host/test_contraction_conv2d.py", "-k", "padded or many_items")
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -281,25 +282,18 @@ MUTANTS: tuple[Mutant, ...] = (
         ON_PRODUCTS,
     ),
     Mutant(
-        "a run into a copy begins where the image is not yet there",
-        "backends.cpu.nest.copies:Copies.copied",
-        'Conditional(Infix("<", place, ZERO), Prefix("-", place), ZERO)',
-        "ZERO",
-        ON_CONVOLUTIONS,
+        "the planes of an image begin below its padding",
+        "backends.cpu.contraction.convolve:emit_convolved",
+        "-window.padding[0]",
+        "0",
+        ON_PLANES,
     ),
     Mutant(
-        "a run into a copy goes on beyond the image",
-        "backends.cpu.nest.copies:Copies.copied",
-        'Conditional(Infix(">", place, last), room, length)',
-        "length",
-        ON_CONVOLUTIONS,
-    ),
-    Mutant(
-        "a row of a copy outside of the image is left as it was",
-        "backends.cpu.nest.copies:Copies.run",
-        "If(low.condition(rows), tuple(there), tuple(outside))",
-        "If(low.condition(rows), tuple(there))",
-        ON_CONVOLUTIONS,
+        "the planes of an image begin beside its padding",
+        "backends.cpu.contraction.planes:_fields",
+        "first - window.padding[1]",
+        "first",
+        ON_PLANES,
     ),
     Mutant(
         "loops with gaps between them are fused",
@@ -323,13 +317,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ON_REWRITES,
     ),
     Mutant(
-        "the taps of a convolution are summed for one channel of a tile after the other",
-        "kernels.candidates:RegisterTile.kept",
-        "(Reorder((*self.sum.inside, *over)),) if self.sum.inside else ()",
-        "()",
-        ON_CONVOLUTIONS,
-    ),
-    Mutant(
         "the prologue of a transposed operand is that of another element",
         "ir.products:product_nest",
         "(matrix, second, first) if is_turned else (matrix, first, second)",
@@ -344,18 +331,11 @@ MUTANTS: tuple[Mutant, ...] = (
         ON_PROLOGUES,
     ),
     Mutant(
-        "windows of any size stay in the second-level cache",
-        "kernels.candidates:Windows.fit",
-        "(rows + self.reach) * self.line <= machine.l2 // 2",
-        "True",
-        ("tests/kernels/test_convolution_nests.py", "-k", "are_no_nests"),
-    ),
-    Mutant(
         "a row of a spilled tile has no pointers",
         "code.nest.loops:Loops.bases_of_row",
         "frozenset((row.axis,))",
         "frozenset()",
-        ("tests/kernels/test_convolution_nests.py", "-k", "spilled"),
+        ("tests/kernels/test_tile_calls.py", "-k", "spilled"),
     ),
     Mutant(
         "equal zeros are copied from one Variable to another",

@@ -15,11 +15,9 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from staged.backends.cpu.contraction.spec import Conv2dSpec
-from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import emit_constant, members
+from staged.backends.cpu.contraction.tile import members
 from staged.backends.cpu.contraction.vectors import Vector
 from staged.code.support.library import Snippet
-from staged.code.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +114,29 @@ def backward_window(spec: Conv2dSpec) -> Window:
     )
 
 
-def emit_sizes(t: Writer, window: Window, rows: int) -> None:
-    """The definition of `window`, the sizes of the planes for blocks of at most `rows` result rows."""
-    emit_constant(t, "st_window window", _fields(*flattened(window, rows)))
-
-
 def window_members(window: Window, rows: int) -> list[str]:
     """The initialisers of these sizes; fewer if planes are copies of the image."""
-    line, steps = _fields(window, rows)
-    del steps["spread"]  # pixels of x follow one another
+    fields = _fields(window, rows)
+    del fields["spread"]  # pixels of x follow one another
     if is_plain(window):
-        line, steps = {name: line[name] for name in ("height", "width", "columns", "channel")}, {}
-    return [*members(line | steps)]
+        fields = {name: fields[name] for name in ("height", "width", "columns", "channel")}
+    return [*members(fields)]
 
 
-def _fields(window: Window, rows: int) -> tuple[dict[str, object], dict[str, object]]:
+def window_value(window: Window, rows: int) -> str:
+    """The value of these sizes as a member of a struct."""
+    return f"{{{', '.join(members(_fields(window, rows)))}}}"
+
+
+def _fields(window: Window, rows: int) -> dict[str, object]:
     first = window.window_col(0)
     step = window.window_col(1) - first if window.taps[1] > 1 else 0
-    return (
-        {"height": window.image[0], "width": window.image[1], "planes": window.taps[1], "columns": window.out[1],
-         "plane": len(window.phases) * window.plane_items(rows), "channel": window.channel_items(rows)},
-        {"stride": _pair(window.stride), "spread": _pair(window.spread), "first": first - window.padding[1],
-         "step": step},
-    )  # fmt: skip
+    return {
+        "height": window.image[0], "width": window.image[1], "planes": window.taps[1], "columns": window.out[1],
+        "plane": len(window.phases) * window.plane_items(rows), "channel": window.channel_items(rows),
+        "stride": _pair(window.stride), "spread": _pair(window.spread), "first": first - window.padding[1],
+        "step": step,
+    }  # fmt: skip
 
 
 def is_plain(window: Window) -> bool:
@@ -159,39 +157,8 @@ def _pair(sizes: tuple[int, int]) -> str:
     return f"{{{sizes[0]}, {sizes[1]}}}"
 
 
-def emit_planes(
-    t: Writer,
-    window: Window,
-    vector: Vector,
-    rows: int,
-    channels: str,
-    source: str,
-    target: str,
-    first_row: str,
-    rows_here: str,
-) -> None:
-    """Calls that fill the planes of `channels` channels: `source` points at the first channel of an image.
-
-    `rows` is the largest block of result rows (it fixes the layout), `rows_here` those of this block, `first_row` its
-    first. `emit_sizes` has written the sizes.
-    """
-    if flattened(window, rows)[1] < rows:
-        rows_here = "1"
-    filled = str(int(rows_here) + window.halo) if rows_here.isdigit() else added(rows_here, str(window.halo))
-    for index, phase in enumerate(window.phases):
-        top = _shifted(times(window.stride[0], first_row), phase - window.padding[0])
-        planes = added(target, str(index * window.plane_items(rows)))
-        t.statement(f"st_planes_{vector.dtype}(&window, {source}, {channels}, {top}, {filled}, {planes});")
-
-
-def _shifted(expression: str, by: int) -> str:
-    if expression == "0":
-        return str(by)
-    return expression if by == 0 else f"{expression} {'+' if by > 0 else '-'} {abs(by)}"
-
-
 def planes_support(vector: Vector) -> list[tuple[str, Snippet]]:
-    """The functions that `emit_planes` calls."""
+    """The functions that fill planes."""
     text = _PLANES.replace("$T", vector.scalar).replace("$D", str(vector.dtype))
     return [("", Snippet("window", _WINDOW)), ("", Snippet(f"planes_{vector.dtype}", text))]
 
@@ -212,39 +179,61 @@ _PLANES = """\
 static inline __attribute__((always_inline)) void st_planes_$D(const st_window *w, const $T *image, int64_t channels,
         int64_t top, int64_t rows, $T *planes) {
     const int64_t stride = w->stride[1], spread = w->spread[1];
-    for (int64_t channel = 0; channel < channels; ++channel) {
-        #pragma GCC unroll 16
-        for (int64_t k = 0; k < w->planes; ++k) {
-            const int64_t x = w->first + k * w->step;
-            const int64_t begin = x < 0 ? (stride - 1 - x) / stride : (spread - x % spread) % spread;
-            const int64_t source = (begin * stride + x) / spread;
-            const int64_t pixels = (w->width - source + stride - 1) / stride;
-            const int64_t places = (w->columns - begin + spread - 1) / spread;
-            const int64_t count = pixels < places ? pixels : places;
+    const bool is_dense = stride == 1 && spread == 1, has_all_rows = w->stride[0] == 1 && w->spread[0] == 1;
+    const int64_t above = top < 0 ? -top : 0, below = w->height - top < rows ? w->height - top : rows;
+    for (int64_t k = 0; k < w->planes; ++k) {
+        const int64_t x = w->first + k * w->step;
+        const int64_t begin = x < 0 ? (stride - 1 - x) / stride : (spread - x % spread) % spread;
+        const int64_t source = (begin * stride + x) / spread;
+        const int64_t pixels = (w->width - source + stride - 1) / stride;
+        const int64_t places = (w->columns - begin + spread - 1) / spread;
+        const int64_t count = pixels < places ? pixels : places, end = begin + count;
+        for (int64_t channel = 0; channel < channels; ++channel) {
+            const $T *const from = image + channel * w->height * w->width;
+            $T *const plane = planes + channel * w->channel + k * w->plane;
+            if (is_dense && has_all_rows && w->columns == w->width && above < below && count > 0) {
+                // The rows of the plane and of the image follow one another: one run, with zeros in place of the
+                // pixels beyond the ends of rows.
+                st_zero_$D(plane, above * w->columns);
+                st_copy_$D(plane + above * w->columns + begin, from + (top + above) * w->width + source,
+                        (below - above - 1) * w->columns + count);
+                st_zero_$D(plane + below * w->columns, (rows - below) * w->columns);
+                for (int64_t r = above; r < below; ++r) {
+                    for (int64_t i = 0; i < begin; ++i) {
+                        plane[r * w->columns + i] = 0;
+                    }
+                    for (int64_t i = end; i < w->columns; ++i) {
+                        plane[r * w->columns + i] = 0;
+                    }
+                }
+                continue;
+            }
             for (int64_t r = 0; r < rows; ++r) {
+                $T *const row = plane + r * w->columns;
                 const int64_t y = top + r * w->stride[0];
-                const bool is_inside = y >= 0 && y < w->height * w->spread[0] && y % w->spread[0] == 0;
-                const $T *const from = image + (is_inside ? (channel * w->height + y / w->spread[0]) * w->width : 0);
-                $T *const row = planes + channel * w->channel + k * w->plane + r * w->columns;
-                if (!is_inside || count <= 0 || spread > 1) {
+                const bool is_inside = y >= 0 && y < w->height * w->spread[0] && y % w->spread[0] == 0 && count > 0;
+                const $T *const pixel = from + (is_inside ? y / w->spread[0] * w->width + source : 0);
+                if (!is_inside || spread > 1) {
                     st_zero_$D(row, w->columns);
                 }
-                if (!is_inside || count <= 0) {
+                if (!is_inside) {
                     continue;
                 }
-                if (spread == 1 && begin > 0) {
-                    st_zero_$D(row, begin);
-                }
-                if (spread == 1 && stride == 1) {
-                    st_copy_$D(row + begin, from + source, count);
+                if (is_dense) {
+                    st_copy_$D(row + begin, pixel, count);
                 } else {
                     #pragma GCC unroll 8
                     for (int64_t i = 0; i < count; ++i) {
-                        row[begin + i * spread] = from[source + i * stride];
+                        row[begin + i * spread] = pixel[i * stride];
                     }
                 }
-                if (spread == 1 && begin + count < w->columns) {
-                    st_zero_$D(row + begin + count, w->columns - begin - count);
+                if (spread == 1) {
+                    for (int64_t i = 0; i < begin; ++i) {
+                        row[i] = 0;
+                    }
+                    for (int64_t i = end; i < w->columns; ++i) {
+                        row[i] = 0;
+                    }
                 }
             }
         }

@@ -115,8 +115,8 @@ class ConvolutionTile(RegisterTile):
         operand = f"const {self.vector.scalar} *restrict "
         return [
             (operand, "a"), ("int64_t ", "a_row"), ("int64_t ", "a_channel"),
-            (operand, "b"), ("int64_t ", "b_channel"), ("int64_t ", "b_p"), ("int64_t ", "b_q"),
-            ("int64_t ", "channels"), ("int64_t ", "chain"), ("int64_t ", "p_end"), ("int64_t ", "q_end"),
+            (operand, "b"), ("int64_t ", "b_channel"), ("const int32_t *", "offsets"), ("int64_t ", "taps"),
+            ("int64_t ", "channels"), ("int64_t ", "chain"),
             (f"{self.vector.scalar} *restrict ", "c"), ("int64_t ", "c_row"),
         ]  # fmt: skip
 
@@ -127,8 +127,8 @@ class ConvolutionTile(RegisterTile):
         t.line(
             f"// {rows} channels x {vectors} vectors of {vector.lanes} pixels of a convolution: sums over channels and"
         )
-        t.line("// taps (p, q), of a[r * a_row + channel * a_channel + p * q_end + q] times the vector at")
-        t.line("// b + channel * b_channel + p * b_p + q * b_q.")
+        t.line("// taps, of a[r * a_row + channel * a_channel + tap] times the vector at")
+        t.line("// b + channel * b_channel + offsets[tap].")
         t.line(
             "// Sums stay in registers over `chain` channels, then join `sum`, whose rows lie closer than those of `c`."
         )
@@ -140,13 +140,11 @@ class ConvolutionTile(RegisterTile):
                 t.line("const int64_t stop = first + chain < channels ? first + chain : channels;")
                 emit_accumulators(t, vector, rows, vectors)
                 with t.block("for (int64_t channel = first; channel < stop; ++channel)"):
-                    with t.block("for (int64_t p = 0; p < p_end; ++p)"):
-                        t.line(f"const {vector.scalar} *pixels = b + p * b_p;")
-                        with t.block("for (int64_t q = 0; q < q_end; ++q)"):
-                            emit_step(t, vector, rows, vectors, left, "pixels")
-                            emit_advance(t, pointers, "1")
-                            t.line("pixels += b_q;")
-                    emit_advance(t, pointers, "a_channel - p_end * q_end")
+                    with t.block("for (int64_t tap = 0; tap < taps; ++tap)"):
+                        t.line(f"const {vector.scalar} *const pixels = b + offsets[tap];")
+                        emit_step(t, vector, rows, vectors, left, "pixels")
+                        emit_advance(t, pointers, "1")
+                    emit_advance(t, pointers, "a_channel - taps")
                     t.line("b += b_channel;")
                 self._emit_join(t)
                 t.line("first = stop;")

@@ -9,7 +9,7 @@ Tested by `tests/backends/host/test_contraction_matmul.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -119,7 +119,16 @@ class TileChoice:
     cycles: float
 
 
-def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligned: bool = True) -> TileChoice:
+def choose_tile(
+    machine: Machine,
+    vector: Vector,
+    m: int,
+    n: int,
+    k: int,
+    aligned: bool = True,
+    most_rows: int = 64,
+    two_sizes: float = 0.005,
+) -> TileChoice:
     """The tile shape with the lowest estimate for an (m, k) @ (k, n) product.
 
     The estimate: two vector units for multiply-adds (two operations each without fma), a little under two loads per
@@ -133,10 +142,10 @@ def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligne
     best: TileChoice | None = None
     for vectors in range(1, 9):
         # one register per accumulator, one per vector of the right operand, one for the broadcast, one for a product
-        most_rows = (machine.vector_registers - vectors - operations) // vectors
-        if most_rows < 1 or (vectors > n_vectors and best is not None):
+        most = min(most_rows, (machine.vector_registers - vectors - operations) // vectors)
+        if most < 1 or (vectors > n_vectors and best is not None):
             continue
-        for rows in {min(m, r) for r in range(max(1, most_rows // 2), most_rows + 1)}:
+        for rows in {min(m, r) for r in range(max(1, most // 2), most + 1)}:
             row_split, vector_split = split_evenly(m, rows), split_evenly(n_vectors, vectors)
             cycles = 0.0
             for r, row_count in row_split.counted():
@@ -149,7 +158,7 @@ def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligne
                 # the last panel is padded, and its tiles leave through memory
                 cycles += k * vector_split.counted()[-1][0] * 1.5 + m * 6
             variants = len(row_split.sizes) * len(vector_split.sizes)
-            cycles *= 1 + 0.005 * (variants - 1)
+            cycles *= 1 + two_sizes * (variants - 1)
             if best is None or cycles < best.cycles * 0.999:
                 best = TileChoice(row_split, vector_split, cycles)
     assert best is not None
@@ -209,39 +218,6 @@ def emit_zeros(t: Writer, vector: Vector, rows: int, vectors: int) -> None:
             t.line(f"acc[r][{v}] = ({vector.name}){{0}};")
 
 
-def emit_in_chains(
-    t: Writer,
-    vector: Vector,
-    rows: int,
-    vectors: int,
-    steps: str,
-    chain: int | None,
-    emit_chain: Callable[[str, str], None],
-) -> None:
-    """The accumulators of a tile take in `steps` steps, `chain` at a time (None: all at once).
-
-    `emit_chain(first, stop)` writes the loop over some of them. What came before a chain waits in memory and is added
-    after it.
-    """
-    if chain is None:
-        emit_chain("0", steps)
-        return
-    alignment = f"__attribute__((aligned({vector.bytes})))"
-    t.line(f"{vector.scalar} before[{rows * vectors * vector.lanes}] {alignment};")
-    with t.block(f"for (int64_t first = 0; first < {steps}; first += {chain})"):
-        stop = f"first + {chain}"
-        if not steps.isdigit() or int(steps) % chain:
-            t.line(f"const int64_t stop = {stop} < {steps} ? {stop} : {steps};")
-            stop = "stop"
-        emit_spill(t, vector, rows, vectors, "before")
-        emit_zeros(t, vector, rows, vectors)
-        emit_chain("first", stop)
-        with each_row(t, rows):
-            for v in range(vectors):
-                address = added("before", times(vectors * vector.lanes, "r"), str(v * vector.lanes))
-                t.line(f"acc[r][{v}] += {vector.load(address)};")
-
-
 def emit_step(t: Writer, vector: Vector, rows: int, vectors: int, left: str, right: str) -> None:
     """One step of the inner dimension: `left` is the item of row `r`, `right` the address of the first vector."""
     for v in range(vectors):
@@ -250,34 +226,6 @@ def emit_step(t: Writer, vector: Vector, rows: int, vectors: int, left: str, rig
         t.line(f"const {vector.scalar} x = {left};")
         for v in range(vectors):
             t.line(vector.multiply_add(f"acc[r][{v}]", "x", f"y{v}"))
-
-
-def emit_spill(t: Writer, vector: Vector, rows: int, vectors: int, into: str = "tile") -> None:
-    with each_row(t, rows):
-        for v in range(vectors):
-            offset = added(times(vectors * vector.lanes, "r"), str(v * vector.lanes))
-            t.line(f"{vector.store(f'{into} + {offset}')} = acc[r][{v}];")
-
-
-def emit_finish(t: Writer, vector: Vector, result: Result, rows: int, vectors: int, widths: tuple[int, ...]) -> None:
-    """Delivers the accumulators. `widths`: how many columns of the tile may be real; more than one, and `width` says
-    which.
-    """
-    full = vectors * vector.lanes
-    if result.epilogue is None and result.col_stride == 1:
-        if full in widths:
-            if len(widths) > 1:
-                with t.block(f"if (width == {full})"):
-                    _emit_vector_stores(t, vector, result, rows, vectors)
-                    t.line("return;")
-            else:
-                _emit_vector_stores(t, vector, result, rows, vectors)
-        widths = tuple(width for width in widths if width != full)
-        if not widths:
-            return
-    t.line(f"{vector.scalar} tile[{rows * full}] {aligned_to(vector)};")
-    emit_spill(t, vector, rows, vectors)
-    emit_delivery(t, vector, result, rows, vectors, str(widths[0]) if len(widths) == 1 else "width")
 
 
 def aligned_to(vector: Vector) -> str:
@@ -327,10 +275,3 @@ def emit_delivery(
             with t.block(f"for (int64_t {inner} = 0; {inner} < {inner_stop}; ++{inner})"):
                 index = added(*(times(stride, axis) for axis, _, stride in axes))
                 t.line(f"{to}[{index}] = {piece}[{outer} * {ld} + {inner}];")
-
-
-def _emit_vector_stores(t: Writer, vector: Vector, result: Result, rows: int, vectors: int) -> None:
-    with each_row(t, rows):
-        for v in range(vectors):
-            address = added("c", times(result.row_stride, "r"), str(v * vector.lanes))
-            t.line(f"{vector.store(address)} = acc[r][{v}];")

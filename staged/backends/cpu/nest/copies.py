@@ -3,14 +3,10 @@
     for j < 24: panel[24*i + j] = x[28*i + j]                           ->     st_copy_f32(panel + 24*i, x + 28*i, 24)
     for k < 100: for s < 48: panel[48*k + s] = b[100*s + k]             ->     blocks of 16 x 16, through registers
 
-Tested by `tests/kernels/test_products.py` and `tests/kernels/test_convolution_nests.py`.
+Tested by `tests/kernels/test_products.py`.
 """
 
 from __future__ import annotations
-
-import math
-from collections.abc import Sequence
-from contextlib import nullcontext
 
 from staged.backends.cpu.contraction.vectors import (
     SHUFFLE,
@@ -20,13 +16,13 @@ from staged.backends.cpu.contraction.vectors import (
     transpose_function,
     transpose_support,
 )
-from staged.code.expr import Call, Conditional, Expr, Infix, Literal, Prefix, address
+from staged.code.expr import Call, Conditional, Expr, Infix, Literal, address
 from staged.code.nest.lowering import ZERO, Lowering
 from staged.code.support.library import Snippet
 from staged.code.support.vectors import vector_snippet
-from staged.code.tree import Do, If
+from staged.code.tree import Do
 from staged.code.types import INDEX
-from staged.ir.loops import Axis, Bound, Constant, Load, Local, Loop, Store
+from staged.ir.loops import Load, Loop, Store
 from staged.ir.schedule import Schedule
 
 
@@ -55,32 +51,14 @@ def is_run(loop: Loop, schedule: Schedule) -> bool:
         return False
     match loop.body:
         case (Load() as load, Store() as store) if store.value is load.target:
-            ends = [guard for guard in load.guards if guard.index.stride(loop.axis)]
             return (
                 load.index.stride(loop.axis) == store.index.stride(loop.axis) == 1
                 and loop.axis.dim is None
                 and store.array.role == "scratch"
                 and load.array.dtype.size == schedule.item_bytes
-                and (not load.guards or is_zero(load.fill))
-                and len(ends) <= 1
-                and all(meets(guard, loop.axis) for guard in ends)
+                and not load.guards
             )
     return False
-
-
-def is_zero(fill: Constant | None) -> bool:
-    """Return whether what guards leave is filled with zeros."""
-    return fill is not None and fill.value == 0 and not math.copysign(1.0, fill.value) < 0
-
-
-def meets(guard: Bound, axis: Axis) -> bool:
-    """Return whether every run along an axis has some of its elements inside of a bound."""
-    if guard.index.stride(axis) != 1 or any(isinstance(n, Local) for n, _ in guard.index.terms):
-        return False
-    reach = [step * (n.extent - 1) for n, step in guard.index.terms if isinstance(n, Axis) and n is not axis]
-    lowest = guard.index.offset + sum(min(0, step) for step in reach)
-    highest = guard.index.offset + sum(max(0, step) for step in reach)
-    return lowest > -axis.extent and highest < guard.extent
 
 
 class Copies:
@@ -91,7 +69,7 @@ class Copies:
         self.support: dict[Snippet, None] = {}
 
     def run(self, loop: Loop) -> None:
-        """A run of neighbours; those outside of the array are 0."""
+        """A run of neighbours."""
         low = self.low
         load, store = loop.body
         assert isinstance(load, Load) and isinstance(store, Store)
@@ -100,42 +78,9 @@ class Copies:
         low.need("memcpy")
         self.support |= {copy_support(vector): None}
         low.scoped(loop.axis)
-        ends = [guard for guard in load.guards if guard.index.stride(loop.axis)]
-        rows = [guard for guard in load.guards if guard not in ends]
-        if not rows:
-            with low.block() if ends else nullcontext():
-                self.copied(loop, load, store, ends)
-            return
-        with low.code.nested() as there, low.scope():
-            self.copied(loop, load, store, ends)
-        with low.code.nested() as outside:
-            self.zeroed(loop, store, ZERO, Literal(str(loop.axis.extent)))
-        low.code.add(If(low.condition(rows), tuple(there), tuple(outside)))
-
-    def copied(self, loop: Loop, load: Load, store: Store, ends: Sequence[Bound]) -> None:
-        """The elements of a run that a bound leaves, between zeros."""
-        low, length = self.low, Literal(str(loop.axis.extent))
-        first: Expr = ZERO
-        stop: Expr = length
         low.axes[loop.axis] = ZERO
-        for end in ends:
-            place = low.constant("place", INDEX, low.index(end.index))
-            last, room = Literal(str(end.extent - loop.axis.extent)), Infix("-", Literal(str(end.extent)), place)
-            first = low.constant("first", INDEX, Conditional(Infix("<", place, ZERO), Prefix("-", place), ZERO))
-            stop = low.constant("stop", INDEX, Conditional(Infix(">", place, last), room, length))
-            self.zeroed(loop, store, ZERO, first)
-        low.axes[loop.axis] = first
         source, target = (address(*low.place(each.array, each.index)) for each in (load, store))
-        count = Infix("-", stop, first) if ends else length
-        low.code.add(Do(Call(f"st_copy_{store.array.dtype}", (target, source, count))))
-        if ends:
-            self.zeroed(loop, store, stop, Infix("-", length, stop))
-
-    def zeroed(self, loop: Loop, store: Store, first: Expr, count: Expr) -> None:
-        """Zeros in a run."""
-        self.low.axes[loop.axis] = first
-        target = address(*self.low.place(store.array, store.index))
-        self.low.code.add(Do(Call(f"st_zero_{store.array.dtype}", (target, count))))
+        low.code.add(Do(Call(f"st_copy_{vector.dtype}", (target, source, Literal(str(loop.axis.extent))))))
 
     def transpose(self, loop: Loop) -> None:
         """The blocks of a transposition.

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
-from staged.backends.cpu.contraction.product_tile import ConvolutionTile, ProductTile
+from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import shared_function
 from staged.backends.cpu.contraction.vectors import Vector
 from staged.backends.cpu.nest.row_tiles import with_row_tiles, without
@@ -77,38 +76,23 @@ class Element:
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums of a tile: products of elements of two operands, over the loops `axes`, in chains."""
+    """The sums of a tile: products of elements of two operands, over the loop `axis`, in chains."""
 
     tile: Element
-    axes: tuple[Axis, ...]
+    axis: Axis
     left: Load
     right: Load
     chain: int
 
-    @property
-    def terms(self) -> int:
-        """The terms of a sum."""
-        return prod(axis.extent for axis in self.axes)
-
-    def function(
-        self, vector: Vector, c: Address, c_row: int
-    ) -> tuple[ProductTile | ConvolutionTile, tuple[Argument, ...]] | None:
-        """The function that computes the tile at `c`, and its arguments; None if no function has these loops."""
-        tile, axes = self.tile, self.axes
+    def function(self, vector: Vector, c: Address, c_row: int) -> tuple[ProductTile, tuple[Argument, ...]]:
+        """The function that computes the tile at `c`, and its arguments."""
+        tile, axis = self.tile, self.axis
         rows, vectors = tile.row.extent, tile.column.extent // vector.lanes
-        a, b = (Address(s.array, without(tile.start(s.index), *axes)) for s in (self.left, self.right))
-        left, right = ([s.index.stride(axis) for axis in (tile.row, *axes)] for s in (self.left, self.right))
-        if len(axes) == 1:
-            steps = integers(right[1], axes[0].extent, self.chain)
-            return ProductTile(vector, rows, vectors), (
-                a, *integers(*left), b, *steps, c, *integers(c_row), Constant(False, bool_)
-            )  # fmt: skip
-        p_end, q_end = (1, *(axis.extent for axis in axes[1:]))[-2:]
-        p, q = (0, *right[2:])[-2:]
-        if left[-1] != 1 or len(axes) == 3 and left[2] != q_end:
-            return None
-        sizes = integers(right[1], p, q, axes[0].extent, self.chain, p_end, q_end)
-        return ConvolutionTile(vector, rows, vectors), (a, *integers(*left[:2]), b, *sizes, c, *integers(c_row))
+        a, b = (Address(s.array, without(tile.start(s.index), axis)) for s in (self.left, self.right))
+        strides = integers(*(self.left.index.stride(each) for each in (tile.row, axis)))
+        steps = integers(self.right.index.stride(axis), axis.extent, self.chain)
+        no = Constant(False, bool_)
+        return ProductTile(vector, rows, vectors), (a, *strides, b, *steps, c, *integers(c_row), no)
 
 
 @dataclass
@@ -155,15 +139,12 @@ class TileCalls:
         if rest and (copied := copied_to(rest[0], total)) is not None:
             out, store = copied
             c, c_row, rest = Address(store.array, out.start(store.index)), store.index.stride(out.row), rest[1:]
-        elif sums.terms < LEAST_TERMS:
+        elif sums.axis.extent < LEAST_TERMS:
             return None
-        called = sums.function(vector, c, c_row)
-        if called is None:
-            return None
-        function, arguments = called
+        function, arguments = sums.function(vector, c, c_row)
         self.axes |= {tile.row, tile.column, out.row, out.column}
         self.support[function.snippet] = None
-        is_shared = function.is_shared(sums.terms)
+        is_shared = function.is_shared(sums.axis.extent)
         if is_shared:
             self.support[shared_function(function)] = None
         name = function.name if is_shared else f"{function.name}_inline"
@@ -226,17 +207,9 @@ def sums_of(s: Statement, total: ArrayRef) -> Sums | None:
                 return None
             found = sums_of(loop, part)
             return None if found is None else replace(found, chain=size)
-        case Loop(axis):
-            axes = [axis]
-            while Element.of(s.body[0]) is None:
-                if len(s.body) != 1 or not isinstance(s.body[0], Loop) or len(axes) == 3:
-                    return None
-                s = s.body[0]
-                axes.append(s.axis)
-            tile = Element.of(s.body[0])
-            assert tile is not None
-            operands = operands_of(tile, total) if len(s.body) == 1 else None
-            return None if operands is None else Sums(tile, tuple(axes), *operands, axes[0].extent)
+        case Loop(axis, (inner,)) if (tile := Element.of(inner)) is not None:
+            operands = operands_of(tile, total)
+            return None if operands is None else Sums(tile, axis, *operands, axis.extent)
     return None
 
 

@@ -1,0 +1,242 @@
+"""Convolutions by one function that the kernels of a program share: each kernel passes its sizes in a struct.
+
+The function lays out the planes of an image (planes.py) and computes tiles of channels by pixels, one after another. A
+kernel with an epilogue passes each tile to that.
+
+Tested by `tests/backends/host/test_contraction_conv2d.py`.
+"""
+
+from __future__ import annotations
+
+from staged.backends.cpu.contraction.conv2d_plan import WindowPlan
+from staged.backends.cpu.contraction.items import kernel_function
+from staged.backends.cpu.contraction.operands import kernel_parameters
+from staged.backends.cpu.contraction.planes import planes_support, window_value
+from staged.backends.cpu.contraction.product_tile import ConvolutionTile, ProductTile
+from staged.backends.cpu.contraction.shared_tiles import shared_function
+from staged.backends.cpu.contraction.spec import ContractionKernel, Epilogue
+from staged.backends.cpu.contraction.tile import aligned_to, emit_constant
+from staged.backends.cpu.contraction.vectors import Vector, support_for
+from staged.code.support.library import Snippet
+from staged.code.writer import Writer
+
+
+def emit_convolved(plan: WindowPlan) -> ContractionKernel:
+    """The kernel of a convolution, or of its gradient of the image: the sizes, and the call."""
+    spec, vector, window = plan.spec, plan.vector, plan.window
+    dtype, is_point = vector.dtype, plan.taps == 1
+    shapes = [[(rows, vectors) for vectors in plan.tile_vectors] for rows in plan.channels.sizes]
+    kind = ProductTile if is_point else ConvolutionTile
+    tiles = [[kind(vector, *shape) for shape in row] for row in shapes]
+    names = ", ".join(f"{{{', '.join(tile.name for tile in row)}}}" for row in tiles)
+    is_strided = len(window.phases) > 1
+    lines: list[dict[str, object]] = [
+        {"window": window_value(window, plan.rows)},
+        {"inner": plan.inner, "outer": plan.outer, "groups": spec.groups, "height": window.out[0],
+         "block_rows": plan.rows, "top": -window.padding[0], "phases": len(window.phases),
+         "phase_step": window.phase_step if is_strided else 0},
+        {"weight": f"{{{', '.join(map(str, plan.weight_strides))}}}", "taps": plan.taps,
+         "offsets": "" if is_point else "offsets", "chain": plan.chain or plan.inner},
+        {"product" if is_point else "tile": f"{{{names}}}", "tile_rows": plan.channels.large,
+         "tile_vectors": plan.vectors, "is_by_pixels": "true" if plan.pixels_outside else "",
+         "is_in_place": "true" if plan.is_in_place else ""},
+    ]  # fmt: skip
+    parameters = kernel_parameters(spec, plan.scratch_items > 0)
+    scratch = "scratch" if plan.scratch_items else "NULL"
+    images, weights = spec.operand_names
+    t = Writer()
+    with kernel_function(t, spec, parameters, [plan.describe()]):
+        if not is_point:
+            offsets = [window.tap_offset(ky, kx, plan.rows) for ky in range(spec.kh) for kx in range(spec.kw)]
+            t.statement(f"static const int32_t offsets[{plan.taps}] = {{{', '.join(map(str, offsets))}}};")
+        emit_constant(t, f"st_convolution_{dtype} sizes", lines)
+        if spec.epilogue is None:
+            t.statement(f"st_convolve_{dtype}(&sizes, {images}, {weights}, {spec.result_name}, {scratch}, begin, end);")
+        else:
+            _emit_tiles(t, plan, spec.epilogue, f"{images}, {weights}, NULL, {scratch}")
+    text = str(t)
+    snippets = [snippet for _, snippet in planes_support(vector)]
+    snippets.append(_snippet(vector, "convolution_sizes", _SIZES))
+    snippets += [each for row in tiles for tile in row for each in (tile.snippet, shared_function(tile))]
+    snippets += [_snippet(vector, "next_convolved", _NEXT)]
+    snippets += [_snippet(vector, "convolve", _CONVOLVE)] if spec.epilogue is None else []
+    return ContractionKernel(
+        spec.name,
+        text,
+        parameters,
+        plan.work_items,
+        "",
+        plan.scratch_items * dtype.size,
+        *support_for(text + _COPY.replace("$D", str(dtype)), vector, [("", snippet) for snippet in snippets]),
+    )
+
+
+def _emit_tiles(t: Writer, plan: WindowPlan, epilogue: Epilogue, operands: str) -> None:
+    """The loop over the tiles of a result, which go to an epilogue. Sizes that all tiles have are numbers."""
+    dtype = plan.vector.dtype
+    sizes = {"rows": len(plan.channels.sizes) == 1 and plan.channels.large}
+    sizes |= dict.fromkeys(("cols", "ld"), plan.has_equal_panels and plan.vectors * plan.vector.lanes)
+    t.line(f"st_convolved_{dtype} tile = {{.item = begin}};")
+    with t.block(f"while (st_next_convolved_{dtype}(&sizes, {operands}, end, &tile))"):
+        fields = "batch row col rows cols sums ld".split()
+        place = ", ".join(str(sizes.get(field) or f"tile.{field}") for field in fields)
+        t.statement(f"{epilogue.function}({place}{epilogue.passed});")
+
+
+def _snippet(vector: Vector, name: str, text: str) -> Snippet:
+    """Support for a vector: `$T` is its scalar, `$D` its dtype."""
+    replaced = {
+        "$T": vector.scalar,
+        "$D": str(vector.dtype),
+        "$LANES": str(vector.lanes),
+        "$SUMS": str(_SUMS * vector.lanes),
+        "$ALIGNED": aligned_to(vector),
+    }
+    for word, by in replaced.items():
+        text = text.replace(word, by)
+    return Snippet(f"{name}_{vector.dtype}", text)
+
+
+_COPY = "st_copy_$D( st_zero_$D("
+"""The functions that the shared one calls."""
+_SUMS = 32
+"""The number of vectors of sums in a tile is at most this."""
+_SIZES = """\
+typedef void st_taps_$D(const $T *restrict a, int64_t a_row, int64_t a_channel, const $T *restrict b,
+        int64_t b_channel, const int32_t *offsets, int64_t taps, int64_t channels, int64_t chain, $T *restrict c,
+        int64_t c_row);
+typedef void st_point_$D(const $T *restrict a, int64_t a_row, int64_t a_step, const $T *restrict b, int64_t b_step,
+        int64_t steps, int64_t chain, $T *restrict c, int64_t c_row, bool adds);
+
+// The sizes of a convolution: each image gives results of `height` rows of `window.columns` pixels.
+typedef struct {
+    st_window window;
+    int64_t inner, outer, groups;     // channels of images and of results, in each of the groups
+    int64_t height, block_rows;       // rows of a result, and of blocks: the last blocks may have a row less
+    int64_t top;                      // an image's row for row 0 of the result and tap 0
+    int64_t phases, phase_step;       // planes of rows whose numbers have the same remainder by the stride
+    int64_t weight[2], taps;          // strides of the channels of results and of images
+    const int32_t *offsets;           // the places of the taps in the planes of a channel
+    int64_t chain;                    // so many channels of a sum stay in registers
+    st_taps_$D *tile[2][2];          // for `tile_rows` rows and `tile_vectors` vectors, and for one less
+    st_point_$D *product[2][2];      // the same for a single tap
+    int64_t tile_rows, tile_vectors;
+    bool is_by_pixels;                // the order of tiles: all channels of some pixels, or all pixels of some channels
+    bool is_in_place;                 // tiles read the pixels of the image itself
+} st_convolution_$D;
+
+// A tile of the result of image `batch`: `sums[r * ld + s]` is pixel `col + s` of channel `row + r`.
+typedef struct {
+    int64_t batch, row, col, rows, cols, ld;
+    const $T *sums;
+    int64_t item, group, first_row, pixels;  // the next work item, and the place of this one
+    int64_t tile, tiles, large_tiles;        // the next tile
+    int64_t panel, panels, large_panels;
+    const $T *planes;
+    int64_t channel;                         // the distance of the planes of channels
+    $T memory[$SUMS] $ALIGNED;
+} st_convolved_$D;
+"""
+_NEXT = """\
+// The number of parts that have `large` elements, if the other parts of `size` elements have one less.
+static inline int64_t st_large_parts_$D(int64_t size, int64_t large) {
+    const int64_t parts = (size + large - 1) / large, count = size - parts * (large - 1);
+    return count > 0 ? count : 0;
+}
+
+// The first element of a part.
+static inline int64_t st_part_$D(int64_t large, int64_t large_parts, int64_t part) {
+    return part * large - (part > large_parts ? part - large_parts : 0);
+}
+
+// Goes to the next work item: lays out its planes.
+static void st_next_planes_$D(const st_convolution_$D *s, const $T *x, $T *scratch, st_convolved_$D *p) {
+    const st_window *const w = &s->window;
+    const int64_t blocks = (s->height + s->block_rows - 1) / s->block_rows;
+    const int64_t large_blocks = st_large_parts_$D(s->height, s->block_rows);
+    const int64_t block = p->item % blocks, image = p->item / blocks;
+    const int64_t first_row = st_part_$D(s->block_rows, large_blocks, block);
+    const int64_t rows = st_part_$D(s->block_rows, large_blocks, block + 1) - first_row;
+    const $T *const from = x + image * s->inner * w->height * w->width;
+    if (s->is_in_place) {
+        p->planes = from + first_row * w->columns;
+        p->channel = w->height * w->width;
+    } else {
+        const int64_t phase_rows = w->plane / s->phases / w->columns, halo = phase_rows - s->block_rows;
+        for (int64_t phase = 0; phase < s->phases; ++phase) {
+            const int64_t top = first_row * w->stride[0] + phase * s->phase_step + s->top;
+            st_planes_$D(w, from, s->inner, top, rows + halo, scratch + phase * phase_rows * w->columns);
+        }
+        st_zero_$D(scratch + s->inner * w->channel, s->tile_vectors * $LANES);  // read by the last panel, never used
+        p->planes = scratch;
+        p->channel = w->channel;
+    }
+    const int64_t pixels = rows * w->columns, vectors = (pixels + $LANES - 1) / $LANES;
+    p->batch = image / s->groups;
+    p->group = image % s->groups;
+    p->first_row = first_row;
+    p->pixels = pixels;
+    p->tile = p->panel = 0;
+    p->tiles = (s->outer + s->tile_rows - 1) / s->tile_rows;
+    p->large_tiles = st_large_parts_$D(s->outer, s->tile_rows);
+    p->panels = (vectors + s->tile_vectors - 1) / s->tile_vectors;
+    p->large_panels = st_large_parts_$D(vectors, s->tile_vectors);
+    p->item += 1;
+}
+
+// Computes the next tile of a convolution of images `x`, in the result `c` or, without one, in memory of the tile.
+// Returns false after the last one.
+static inline __attribute__((always_inline)) bool st_next_convolved_$D(const st_convolution_$D *s, const $T *x,
+        const $T *weight, $T *c, $T *scratch, int64_t end, st_convolved_$D *p) {
+    if (p->tile == p->tiles || p->panel == p->panels) {
+        if (p->item == end) {
+            return false;
+        }
+        st_next_planes_$D(s, x, scratch, p);
+    }
+    const bool has_fewer_rows = p->tile >= p->large_tiles, is_narrower = p->panel >= p->large_panels;
+    const int64_t row = st_part_$D(s->tile_rows, p->large_tiles, p->tile), rows = s->tile_rows - has_fewer_rows;
+    const int64_t col = st_part_$D(s->tile_vectors, p->large_panels, p->panel) * $LANES;
+    const int64_t width = (s->tile_vectors - is_narrower) * $LANES;
+    const int64_t cols = p->pixels - col < width ? p->pixels - col : width;
+    const int64_t pixels = s->height * s->window.columns;
+    p->row = p->group * s->outer + row;
+    p->col = p->first_row * s->window.columns + col;
+    p->rows = rows;
+    p->cols = cols;
+    $T *const to = c == NULL ? NULL : c + (p->batch * s->groups * s->outer + p->row) * pixels + p->col;
+    const bool is_direct = c != NULL && cols == width;
+    $T *const sums = is_direct ? to : p->memory;
+    const int64_t ld = is_direct ? pixels : width;
+    const $T *const from = weight + p->group * s->outer * s->inner * s->taps + row * s->weight[0];
+    if (s->taps == 1) {
+        s->product[has_fewer_rows][is_narrower](from, s->weight[0], s->weight[1], p->planes + col, p->channel,
+                s->inner, s->chain, sums, ld, false);
+    } else {
+        s->tile[has_fewer_rows][is_narrower](from, s->weight[0], s->weight[1], p->planes + col, p->channel,
+                s->offsets, s->taps, s->inner, s->chain, sums, ld);
+    }
+    for (int64_t r = 0; r < rows && c != NULL && !is_direct; ++r) {
+        st_copy_$D(to + r * pixels, sums + r * ld, cols);
+    }
+    p->sums = sums;
+    p->ld = ld;
+    if (s->is_by_pixels && ++p->tile == p->tiles) {
+        p->tile = 0;
+        p->panel += 1;
+    } else if (!s->is_by_pixels && ++p->panel == p->panels) {
+        p->panel = 0;
+        p->tile += 1;
+    }
+    return true;
+}
+"""
+_CONVOLVE = """\
+// Computes the work items from `begin` to `end` of a convolution of images `x`.
+static inline __attribute__((always_inline)) void st_convolve_$D(const st_convolution_$D *sizes, const $T *x,
+        const $T *weight, $T *c, $T *scratch, int64_t begin, int64_t end) {
+    st_convolved_$D tile = {.item = begin};
+    while (st_next_convolved_$D(sizes, x, weight, c, scratch, end, &tile)) {
+    }
+}
+"""
