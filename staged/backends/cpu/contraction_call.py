@@ -15,7 +15,7 @@ from typing import Literal
 from staged.backends.cpu.contraction.blas import emit_blas, goes_to_blas
 from staged.backends.cpu.contraction.bytes import emit_bytes
 from staged.backends.cpu.contraction.conv2d import emit_conv2d
-from staged.backends.cpu.contraction.matmul import emit_matmul
+from staged.backends.cpu.contraction.matmul import emit_matmul, least_columns
 from staged.backends.cpu.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec
 from staged.backends.cpu.nest.epilogue import emit_epilogue
 from staged.code.expr import Setting, Variable
@@ -52,13 +52,17 @@ def emit_contraction(
     nest: Nest | None = op.attrs.get("nest")
     operands, results = _parameter_names(op, name, nest)
     epilogue, inline, finish, snippets = None, None, None, frozenset[str]()
+    may_alias: tuple[tuple[int, int], ...] = ()
+    plain = spec_of(op)
     if nest is not None:
-        inline, own, snippets = emit_epilogue(nest, op.attrs["schedule"], f"{name}_epilogue", machine, site)
+        least = least_columns(plain, machine)
+        inline, own, snippets, may_alias = emit_epilogue(
+            nest, op.attrs["schedule"], f"{name}_epilogue", machine, site, least
+        )
         passed = zip(own, (*operands[2 : len(nest.inputs) + 1], *results), strict=True)
         parameters = tuple((type, outer) for (type, _), outer in passed)
         finish, numbers = (inline, ()) if shared is None else shared
         epilogue = Epilogue(finish.name, parameters, len(results), tuple(_settings(finish, numbers)))
-    plain = spec_of(op)
     spec = replace(
         plain,
         name=name,
@@ -84,7 +88,7 @@ def emit_contraction(
         snippets | product.snippets | {width_snippet(machine.vector_bytes)},
         product.scratch_bytes,
         chunk=chunk,
-        may_alias=() if nest is None else tuple((o, i + 1) for o, i in nest.in_place),
+        may_alias=tuple((result, operand + 1) for result, operand in may_alias),
         items_text=product.items_text.replace("{count}", f"{{{len(op.operands) - 1}}}"),
         support=product.support,
         link=product.link,

@@ -80,6 +80,8 @@ class Lowering:
         self.ranges: dict[Axis, Range] = {}
         """From where to where loops go that do not go over all of their axis."""
         self.origins: dict[Axis, Expr] = {}
+        self.least: dict[Axis, int] = {}
+        """The least number of items of a loop whose end the program finds."""
         """The first position on its axis of a loop that counts from 0: the columns of a tile."""
         self.moving: frozenset[Axis] = frozenset()
         """The axes inside of the tile or row whose pointers `bases` has."""

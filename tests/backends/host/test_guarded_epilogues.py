@@ -55,3 +55,19 @@ def test_guards_of_what_is_added_to_a_convolution_hold_in_every_tile(width: int)
         expected = run(x, w, c)
     for found, wanted in zip(st.function(run)(x, w, c), expected, strict=True):
         np.testing.assert_array_equal(found, np.asarray(wanted))
+
+
+@pytest.mark.parametrize(("columns", "overlaps"), [(50, True), (5, False)])
+def test_the_last_vector_of_a_tile_overlaps_the_one_before_it(columns: int, overlaps: bool) -> None:
+    """Columns that are fewer than a vector are computed one by one."""
+    random = np.random.default_rng(0)
+    a, b, c = (random.standard_normal(shape).astype("f") for shape in ((20, 50), (50, columns), (columns,)))
+
+    @st.function(target="x86-64-v3")
+    def layer(a: Any, b: Any, c: Any) -> Any:
+        return st.tanh(a @ b + c)
+
+    program = layer.stage(a, b, c)
+    epilogue = program.source.split("_epilogue(", 1)[1].split("\n}\n")[0]
+    assert ("cols - 8" in epilogue) == overlaps and "whole_8 = cols" not in epilogue
+    np.testing.assert_allclose(program(a, b, c), np.tanh(a @ b + c), rtol=1e-4, atol=1e-5)

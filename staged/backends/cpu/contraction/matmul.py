@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from staged.backends.cpu.contraction import skinny
@@ -27,7 +27,7 @@ from staged.backends.cpu.contraction.multiply import emit_multiplied, is_multipl
 from staged.backends.cpu.contraction.operands import batch_terms, kernel_parameters
 from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import TileCalls
-from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec, Parameter
+from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue, MatmulSpec, Parameter
 from staged.backends.cpu.contraction.stored import Stored
 from staged.backends.cpu.contraction.text import added, times
 from staged.backends.cpu.contraction.tile import Split, aligned_to, each_piece, emit_delivery
@@ -51,6 +51,19 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
         return skinny.emit_skinny(narrow)
     plan = plan_matmul(spec, machine)
     return emit_multiplied(plan) if is_multiplied(plan) else _Emitter(plan).emit()
+
+
+def least_columns(spec: MatmulSpec | Conv2dSpec, machine: Machine) -> int:
+    """The least number of columns of a tile that goes to an epilogue, 0 if it is unknown."""
+    if not isinstance(spec, MatmulSpec) or not spec.dtype.is_float or machine.blas is not None:
+        return 0
+    spec = replace(spec, epilogue=Epilogue(""))
+    if spec.m * spec.n * prod(spec.batch) == 0 or skinny.plan_skinny(spec, machine) is not None:
+        return 0
+    plan = plan_matmul(spec, machine)
+    if plan.turned:
+        return plan.tile.rows.sizes[-1] if not spec.counted else 0
+    return min(plan.last_width, plan.tile.vectors.sizes[-1] * plan.vector.lanes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,11 @@
-"""Products of matrices by one function that the kernels of a program share: each kernel passes its sizes in a struct.
+"""Products of matrices by functions that the kernels of a program share: each kernel passes its sizes in a struct.
 
-The function serves products with a long inner dimension. Next to their tiles, sizes in memory cost nothing.
+    st_tile_f32 tile = {.item = begin};
+    while (st_next_tile_f32(&sizes, a, b, NULL, scratch, end, &tile)) {
+        epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, bias, y);
+    }
+
+Products without an epilogue are one call of `st_multiply`. The compiler replaces the sizes by numbers.
 
 Tested by `tests/backends/host/test_contraction_matmul.py`.
 """
@@ -13,7 +18,7 @@ from staged.backends.cpu.contraction.operands import batch_terms, kernel_paramet
 from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel
-from staged.backends.cpu.contraction.tile import aligned_to, emit_constant
+from staged.backends.cpu.contraction.tile import Split, emit_constant
 from staged.backends.cpu.contraction.vectors import Vector, support_for
 from staged.code.support.library import Snippet
 from staged.code.writer import Writer
@@ -21,49 +26,64 @@ from staged.code.writer import Writer
 
 def is_multiplied(plan: MatmulPlan) -> bool:
     """Return whether the shared function computes a product."""
-    spec, tile = plan.spec, plan.tile
+    spec = plan.spec
     return (
-        spec.epilogue is None
-        and spec.stored is None
+        spec.stored is None
         and not spec.counted
-        and plan.c.col == 1
-        and len(tile.vectors.sizes) == 1
-        and ProductTile(plan.vector, tile.rows.large, tile.vectors.large).is_shared(plan.k_block)
-        and plan.pack_b != "gather"
-        and (plan.pack_b is not None or not plan.last_is_partial)
-        and all(len(batch_terms(spec.batch, each.batch)) < 2 for each in (plan.a, plan.b, plan.c))
+        and all(len(batch_terms(spec.batch, each.batch)) < 2 for each in (plan.a, plan.b, plan.c) if each.batch)
     )
 
 
 def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
     """The kernel of a product: its sizes, and the call."""
-    spec, vector, dtype = plan.spec, plan.vector, plan.vector.dtype
-    tiles = [ProductTile(vector, rows, plan.tile.vectors.large) for rows in plan.tile.rows.sizes]
-    columns = tiles[0].vectors * vector.lanes
-    copies = [_LEFT.get(plan.pack_a or "", ""), _RIGHT.get(plan.pack_b or "", "")]
+    spec, vector, dtype, split = plan.spec, plan.vector, plan.vector.dtype, plan.tile
+    lanes, block = vector.lanes, plan.k_block
+    tiles = [[ProductTile(vector, rows, vectors) for vectors in split.vectors.sizes] for rows in split.rows.sizes]
+    columns = split.vectors.large * lanes
+    is_turned = plan.result.needs_transpose()
+    left, right = _LEFT.get(plan.pack_a or "", ""), _RIGHT.get(plan.pack_b or "", "")
+    copies_last = not right and plan.last_is_partial
+    right = "copy_panel" if copies_last else right
+    left_row = 0 if not left else -(-plan.left_row // lanes) * lanes
+    turn = "transpose_panel" if is_turned else ""
+    c = plan.c.transposed() if is_turned else plan.c
     lines: list[dict[str, object]] = [
-        {"rows": plan.m, "columns": plan.n, "inner": spec.k, "a": _strides(plan.a), "b": _strides(plan.b),
-         "c_row": plan.c.row},
-        {"a_matrix": _apart(plan, plan.a), "b_matrix": _apart(plan, plan.b), "c_matrix": _apart(plan, plan.c)},
-        {"tile": f"{{{', '.join(tile.name for tile in tiles)}}}", "tile_rows": tiles[0].rows, "tile_columns": columns,
-         "chain": plan.chain or plan.k_block},
-        {"item_tiles": plan.rows_per_item, "item_columns": plan.cols_per_item * columns, "block": plan.k_block,
-         "copy_right": copies[1] and f"st_{copies[1]}_{dtype}"},
-        {"copy_left": copies[0] and f"st_{copies[0]}_{dtype}", "left_row": plan.left_row if plan.pack_a else 0},
+        {"columns": plan.n, "inner": spec.k, "a": _pair(plan.a), "b": _pair(plan.b),
+         "c": spec.epilogue is None and _pair(c)},
+        {"a_matrix": _apart(plan, plan.a), "b_matrix": _apart(plan, plan.b),
+         "c_matrix": 0 if spec.epilogue is not None else _apart(plan, plan.c)},
+        {"tile_rows": split.rows.large, "tile_cols": columns, "row_tiles": _counts(split.rows),
+         "col_tiles": _counts(split.vectors)},
+        {"tile": _braces(*(_braces(*(tile.name for tile in row)) for row in tiles))},
+        {"item_tiles": _braces(plan.rows_per_item, plan.cols_per_item), "block": block, "chain": plan.chain or block},
+        {"copy_left": left and f"st_{left}_{dtype}", "left_row": left_row},
+        {"copy_right": right and f"st_{right}_{dtype}", "copies_last": copies_last and "true",
+         "turn": turn and f"st_{turn}_{dtype}"},
     ]  # fmt: skip
-    scratch_items = columns * plan.k_block if plan.pack_b else 0
-    scratch_items += plan.item_rows * plan.left_row if plan.pack_a else 0
+    scratch_items = columns * block if right else 0
+    scratch_items += plan.item_rows * left_row
+    if not plan.is_direct:
+        kept = plan.rows_per_item * plan.cols_per_item if plan.k_blocks > 1 else 1
+        scratch_items += kept * split.rows.large * columns
+    if is_turned and split.rows.large > 1:
+        scratch_items += -(-split.rows.large // lanes) * lanes * columns
     parameters = kernel_parameters(spec, scratch_items > 0)
-    left, right = spec.operand_names[::-1] if plan.turned else spec.operand_names
+    operands = ", ".join(spec.operand_names[::-1] if plan.turned else spec.operand_names)
+    scratch = "scratch" if scratch_items else "NULL"
     t = Writer()
     with kernel_function(t, spec, parameters, describe(plan)[: 1 + plan.turned]):
         emit_constant(t, f"st_product_{dtype} sizes", lines)
-        scratch = "scratch" if scratch_items else "NULL"
-        t.statement(f"st_multiply_{dtype}(&sizes, {left}, {right}, {spec.result_name}, {scratch}, begin, end);")
+        if spec.epilogue is None:
+            t.statement(f"st_multiply_{dtype}(&sizes, {operands}, {spec.result_name}, {scratch}, begin, end);")
+        else:
+            t.line(f"st_tile_{dtype} tile = {{.item = begin}};")
+            with t.block(f"while (st_next_tile_{dtype}(&sizes, {operands}, NULL, {scratch}, end, &tile))"):
+                place = ", ".join(f"tile.{field}" for field in "batch row col rows cols sums ld".split())
+                t.statement(f"{spec.epilogue.function}({place}{spec.epilogue.passed});")
     text = str(t)
     snippets = [_snippet(vector, "product_sizes", _SIZES)]
-    snippets += [each for tile in tiles for each in (tile.snippet, shared_function(tile))]
-    snippets += [_snippet(vector, copy, _COPIES[copy]) for copy in copies if copy]
+    snippets += [each for row in tiles for tile in row for each in (tile.snippet, shared_function(tile))]
+    snippets += [_snippet(vector, copy, _COPIES[copy]) for copy in dict.fromkeys((left, right, turn)) if copy]
     snippets.append(_snippet(vector, "multiply", _MULTIPLY))
     return ContractionKernel(
         spec.name,
@@ -76,18 +96,27 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
     )
 
 
-def _strides(operand: Operand) -> str:
-    return f"{{{operand.row}, {operand.col}}}"
+def _braces(*values: object) -> str:
+    return f"{{{', '.join(map(str, values))}}}"
+
+
+def _pair(operand: Operand) -> str:
+    return _braces(operand.row, operand.col)
+
+
+def _counts(split: Split) -> str:
+    """The number of large pieces, and the number of smaller ones if there are any."""
+    return _braces(split.large_count, *([split.small_count] if split.small_count else []))
 
 
 def _apart(plan: MatmulPlan, operand: Operand) -> int:
     """The distance between the matrices of a batch."""
-    axes = zip(operand.batch, plan.spec.batch, strict=True)
+    axes = zip(operand.batch, plan.spec.batch, strict=bool(operand.batch))
     return next((stride for stride, extent in reversed([*axes]) if extent > 1), 0)
 
 
-_LEFT = {"rows": "copy_rows", "columns": "copy_panel"}
-_RIGHT = {"rows": "copy_panel", "transpose": "transpose_panel"}
+_LEFT = {"rows": "copy_rows", "columns": "copy_columns"}
+_RIGHT = {"rows": "copy_panel", "transpose": "transpose_panel", "gather": "gather_panel"}
 
 
 def _snippet(vector: Vector, name: str, text: str) -> Snippet:
@@ -97,144 +126,281 @@ def _snippet(vector: Vector, name: str, text: str) -> Snippet:
         "$D": str(vector.dtype),
         "$LANES": str(vector.lanes),
         "$V": vector.name,
-        "$SUMS": str(_SUMS * vector.lanes),
-        "$ALIGNED": aligned_to(vector),
+        "INLINE": "inline __attribute__((always_inline))",
     }
     for word, by in replaced.items():
         text = text.replace(word, by)
     return Snippet(f"{name}_{vector.dtype}", text)
 
 
-_SUMS = 32
-"""The number of vectors of sums in a tile is at most this."""
 _SIZES = """\
-typedef void st_tile_$D(const $T *restrict a, int64_t a_row, int64_t a_step, const $T *restrict b, int64_t b_step,
+typedef void st_sums_$D(const $T *restrict a, int64_t a_row, int64_t a_step, const $T *restrict b, int64_t b_step,
         int64_t steps, int64_t chain, $T *restrict c, int64_t c_row, bool adds);
-typedef void st_panel_$D(const $T *from, int64_t stride, int64_t width, int64_t steps, $T *panel, int64_t step);
+typedef void st_copies_$D(const $T *from, int64_t row, int64_t col, int64_t width, int64_t steps, $T *to,
+        int64_t to_row);
 
-// The sizes of a product c = a @ b of matrices of (rows, inner) and (inner, columns) items.
+// The sizes of a product c = a @ b, and of its tiles: the last ones may have one row or one vector less.
 typedef struct {
-    int64_t rows, columns, inner;
-    int64_t a[2], b[2], c_row;                // strides of rows and columns
-    int64_t a_matrix, b_matrix, c_matrix;     // strides of a batch
-    st_tile_$D *tile[2];                     // for `tile_rows` rows, and for one row less
-    int64_t tile_rows, tile_columns, chain;   // `chain` steps of a sum stay in registers
-    int64_t item_tiles, item_columns, block;  // tiles of rows, columns and steps that are computed together
-    st_panel_$D *copy_left, *copy_right;     // NULL: tiles read the operand itself
-    int64_t left_row;                         // of the copy
+    int64_t columns, inner;
+    int64_t a[2], b[2], c[2];              // strides of rows and columns
+    int64_t a_matrix, b_matrix, c_matrix;  // strides of a batch
+    int64_t tile_rows, tile_cols;
+    int64_t row_tiles[2], col_tiles[2];    // the number of tiles of this size, and of smaller ones
+    st_sums_$D *tile[2][2];                // the sums of a tile of each size
+    int64_t item_tiles[2], block;          // the tiles and steps that are computed together
+    int64_t chain;                         // the steps whose sums stay in registers
+    int64_t left_row;                      // the distance of rows in the copy of `a`
+    st_copies_$D *copy_left, *copy_right;  // NULL: tiles read the operand itself
+    bool copies_last;                      // only a last panel that is not whole is copied
+    st_copies_$D *turn;                    // not NULL: `c` is the transpose, and each tile is transposed
 } st_product_$D;
 
-// The first row of a tile: the last tiles of a product have one row less than the others.
-static inline __attribute__((always_inline)) int64_t st_tile_row_$D(const st_product_$D *p, int64_t tile) {
-    const int64_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
-    const int64_t large = p->rows - tiles * (p->tile_rows - 1);
-    return tile * p->tile_rows - (tile > large ? tile - large : 0);
+// A tile of a product: `sums[r * ld + s]` is element (row + r, col + s) of matrix `batch`.
+typedef struct {
+    int64_t batch, row, col, rows, cols, ld;
+    const $T *sums;
+    int64_t item, step, steps, row_tile, col_tile;  // the place of the tile
+    int64_t first_row_tile, end_row_tile, first_col_tile, end_col_tile;
+    const $T *left, *right;
+} st_tile_$D;
+
+// Where tile number `index` begins: the first `large` tiles have the size `size`, the others are `less` smaller.
+static inline int64_t st_tile_start(int64_t index, int64_t size, int64_t large, int64_t less) {
+    return index * size - (index > large ? (index - large) * less : 0);
 }
 """
 _COPIES = {
     "copy_rows": """\
 // Copies rows that lie far apart together.
-static void st_copy_rows_$D(const $T *from, int64_t stride, int64_t rows, int64_t steps, $T *copy, int64_t row) {
+static void st_copy_rows_$D(const $T *from, int64_t row, int64_t col, int64_t rows, int64_t steps, $T *to,
+        int64_t to_row) {
+    (void)col;
     for (int64_t r = 0; r < rows; ++r) {
-        st_copy_$D(copy + r * row, from + r * stride, steps);
+        st_copy_$D(to + r * to_row, from + r * row, steps);
+    }
+}
+""",
+    "copy_columns": """\
+// Copies the rows of a tile side by side.
+static void st_copy_columns_$D(const $T *from, int64_t row, int64_t col, int64_t rows, int64_t steps, $T *to,
+        int64_t to_row) {
+    (void)row, (void)to_row;
+    for (int64_t k = 0; k < steps; ++k) {
+        st_copy_$D(to + k * rows, from + k * col, rows);
     }
 }
 """,
     "copy_panel": """\
 // Copies `steps` runs of `width` items together, with zeros behind them.
-static inline __attribute__((always_inline)) void st_copy_panel_$D(const $T *from, int64_t stride, int64_t width,
-        int64_t steps, $T *panel, int64_t step) {
-    if (width == step && step % $LANES == 0) {
+static INLINE void st_copy_panel_$D(const $T *from, int64_t row, int64_t col, int64_t width, int64_t steps, $T *panel,
+        int64_t step) {
+    (void)col;
+    if (width == step) {
         for (int64_t k = 0; k < steps; ++k) {
             #pragma GCC unroll 2
             for (int64_t s = 0; s < step; s += $LANES) {
-                *($V_u *)(panel + k * step + s) = *(const $V_u *)(from + k * stride + s);
+                *($V_u *)(panel + k * step + s) = *(const $V_u *)(from + k * row + s);
             }
         }
         return;
     }
     for (int64_t k = 0; k < steps; ++k) {
-        if (width < step) {
-            *($V_u *)(panel + (k + 1) * step - $LANES) = ($V){0};
-        }
-        st_copy_$D(panel + k * step, from + k * stride, width);
+        *($V_u *)(panel + (k + 1) * step - $LANES) = ($V){0};
+        st_copy_$D(panel + k * step, from + k * row, width);
     }
 }
 """,
     "transpose_panel": """\
 // Transposes `width` columns. The last block of steps begins early enough to end with the others.
-static void st_transpose_panel_$D(const $T *from, int64_t stride, int64_t width, int64_t steps, $T *panel,
-        int64_t step) {
+static INLINE void st_transpose_panel_$D(const $T *from, int64_t row, int64_t col, int64_t width, int64_t steps,
+        $T *panel, int64_t step) {
+    (void)row;
     for (int64_t s = 0; s < width; s += $LANES) {
         for (int64_t k = 0; k < steps; k += $LANES) {
             const int64_t first = k < steps - $LANES ? k : steps - $LANES;
-            st_transpose_$D(from + s * stride + first, stride, width - s, panel + first * step + s, step);
+            st_transpose_$D(from + s * col + first, col, width - s, panel + first * step + s, step);
+        }
+    }
+}
+""",
+    "gather_panel": """\
+// Copies `width` columns item by item; those behind them repeat the last one.
+static void st_gather_panel_$D(const $T *from, int64_t row, int64_t col, int64_t width, int64_t steps, $T *panel,
+        int64_t step) {
+    for (int64_t k = 0; k < steps; ++k) {
+        for (int64_t s = 0; s < step; ++s) {
+            panel[k * step + s] = from[k * row + (s < width ? s : width - 1) * col];
         }
     }
 }
 """,
 }
 _MULTIPLY = """\
-// Computes work items [begin, end) of a product: blocks of rows and columns of a matrix.
-static inline __attribute__((always_inline)) void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b,
-        $T *c, $T *scratch, int64_t begin, int64_t end) {
-    const int64_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
-    const int64_t row_blocks = (tiles + p->item_tiles - 1) / p->item_tiles;
-    const int64_t col_blocks = (p->columns + p->item_columns - 1) / p->item_columns;
-    const int64_t b_step = p->copy_right == NULL ? p->b[0] : p->tile_columns;
-    const bool is_turned = p->copy_left != NULL && p->a[1] != 1;  // the copy has the rows of a tile side by side
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t matrix = item / (row_blocks * col_blocks);
-        const int64_t first = item / col_blocks % row_blocks * p->item_tiles;
-        const int64_t last = first + p->item_tiles < tiles ? first + p->item_tiles : tiles;
-        const int64_t first_row = st_tile_row_$D(p, first);
-        const int64_t col_begin = item % col_blocks * p->item_columns;
-        const int64_t col_end = col_begin + p->item_columns < p->columns ? col_begin + p->item_columns : p->columns;
-        for (int64_t k = 0; k < p->inner; k += p->block) {
-            const int64_t steps = k + p->block < p->inner ? p->block : p->inner - k;
-            const $T *left = a + matrix * p->a_matrix + first_row * p->a[0] + k * p->a[1];
-            int64_t left_row = p->a[0];
-            if (p->copy_left != NULL) {
-                $T *const copy = p->copy_right == NULL ? scratch : scratch + p->tile_columns * p->block;
-                for (int64_t tile = first; tile < last; ++tile) {
-                    const int64_t row = st_tile_row_$D(p, tile), rows = st_tile_row_$D(p, tile + 1) - row;
-                    p->copy_left(left + (row - first_row) * p->a[0], is_turned ? p->a[1] : p->a[0], rows, steps,
-                            copy + (row - first_row) * p->left_row, is_turned ? rows : p->left_row);
-                }
-                left = copy;
-                left_row = p->left_row;
-            }
-            for (int64_t col = col_begin; col < col_end; col += p->tile_columns) {
-                const int64_t width = p->columns - col < p->tile_columns ? p->columns - col : p->tile_columns;
-                const $T *panel = b + matrix * p->b_matrix + k * p->b[0] + col * p->b[1];
-                if (p->copy_right != NULL) {
-                    p->copy_right(panel, p->b[1] == 1 ? p->b[0] : p->b[1], width, steps, scratch, p->tile_columns);
-                    panel = scratch;
-                }
-                for (int64_t tile = first; tile < last; ++tile) {
-                    const int64_t row = st_tile_row_$D(p, tile), rows = st_tile_row_$D(p, tile + 1) - row;
-                    $T *const to = c + matrix * p->c_matrix + row * p->c_row + col;
-                    $T sums[$SUMS] $ALIGNED;
-                    const bool is_whole = width == p->tile_columns;
-                    for (int64_t r = 0; r < rows && !is_whole && k > 0; ++r) {
-                        st_copy_$D(sums + r * p->tile_columns, to + r * p->c_row, width);
-                    }
-                    const $T *const from = left + (row - first_row) * left_row;
-                    $T *const into = is_whole ? to : sums;
-                    const int64_t a_row = is_turned ? 1 : left_row, c_row = is_whole ? p->c_row : p->tile_columns;
-                    if (rows == p->tile_rows) {
-                        const int64_t a_step = is_turned ? p->tile_rows : p->a[1];
-                        p->tile[0](from, a_row, a_step, panel, b_step, steps, p->chain, into, c_row, k > 0);
-                    } else {
-                        const int64_t a_step = is_turned ? p->tile_rows - 1 : p->a[1];
-                        p->tile[1](from, a_row, a_step, panel, b_step, steps, p->chain, into, c_row, k > 0);
-                    }
-                    for (int64_t r = 0; r < rows && !is_whole; ++r) {
-                        st_copy_$D(to + r * p->c_row, sums + r * p->tile_columns, width);
-                    }
-                }
-            }
+// Begins the next work item, a block of rows and columns of a matrix.
+static INLINE void st_begin_item_$D(const st_product_$D *p, st_tile_$D *t) {
+    const int64_t row_tiles = p->row_tiles[0] + p->row_tiles[1], col_tiles = p->col_tiles[0] + p->col_tiles[1];
+    const int64_t col_blocks = (col_tiles + p->item_tiles[1] - 1) / p->item_tiles[1];
+    const int64_t blocks = (row_tiles + p->item_tiles[0] - 1) / p->item_tiles[0] * col_blocks;
+    const int64_t row_tile = t->item % blocks / col_blocks * p->item_tiles[0];
+    const int64_t col_tile = t->item % col_blocks * p->item_tiles[1];
+    t->batch = t->item / blocks;
+    t->first_row_tile = row_tile;
+    t->first_col_tile = col_tile;
+    t->end_row_tile = row_tile + p->item_tiles[0] < row_tiles ? row_tile + p->item_tiles[0] : row_tiles;
+    t->end_col_tile = col_tile + p->item_tiles[1] < col_tiles ? col_tile + p->item_tiles[1] : col_tiles;
+    t->item += 1;
+    t->step = 0;
+}
+
+// Begins the next steps of a work item: rows of `a` that lie far apart are copied together.
+static INLINE void st_begin_steps_$D(const st_product_$D *p, const $T *a, $T *scratch, st_tile_$D *t) {
+    const int64_t row = st_tile_start(t->first_row_tile, p->tile_rows, p->row_tiles[0], 1);
+    t->left = a + t->batch * p->a_matrix + row * p->a[0] + t->step * p->a[1];
+    t->steps = p->inner - t->step < p->block ? p->inner - t->step : p->block;
+    t->col_tile = t->first_col_tile;
+    if (p->copy_left == NULL) {
+        return;
+    }
+    $T *const copy = scratch + (p->copy_right == NULL ? 0 : p->tile_cols * p->block);
+    for (int64_t tile = t->first_row_tile, r = 0; tile < t->end_row_tile; ++tile) {
+        const int64_t rows = p->tile_rows - (tile >= p->row_tiles[0]);
+        p->copy_left(t->left + r * p->a[0], p->a[0], p->a[1], rows, t->steps, copy + r * p->left_row, p->left_row);
+        r += rows;
+    }
+    t->left = copy;
+}
+
+// Begins a panel: the columns of `b` for tiles below one another. The widths are constants, so that copies are short.
+static INLINE void st_begin_panel_$D(const st_product_$D *p, const $T *b, $T *scratch, st_tile_$D *t) {
+    const int64_t last = p->col_tiles[0] + p->col_tiles[1] - 1;
+    const int64_t width = p->tile_cols, narrow = width - $LANES, last_width = p->col_tiles[1] == 0 ? width : narrow;
+    const int64_t last_cols = p->columns - st_tile_start(last, width, p->col_tiles[0], $LANES);
+    const int64_t col = st_tile_start(t->col_tile, width, p->col_tiles[0], $LANES);
+    const $T *const right = b + t->batch * p->b_matrix + t->step * p->b[0] + col * p->b[1];
+    t->row_tile = t->first_row_tile;
+    t->right = scratch;
+    if (last_cols < last_width && t->col_tile == last) {
+        p->copy_right(right, p->b[0], p->b[1], last_cols, t->steps, scratch, last_width);
+    } else if (p->copy_right == NULL || p->copies_last) {
+        t->right = right;
+    } else if (t->col_tile < p->col_tiles[0]) {
+        p->copy_right(right, p->b[0], p->b[1], width, t->steps, scratch, width);
+    } else {
+        p->copy_right(right, p->b[0], p->b[1], narrow, t->steps, scratch, narrow);
+    }
+}
+
+// Computes the sums of a tile, with `low` rows and `narrow` vectors less: into `c` if all of its columns exist.
+static INLINE void st_sum_tile_$D(const st_product_$D *p, int64_t low, int64_t narrow, $T *c, $T *scratch,
+        st_tile_$D *t) {
+    const int64_t rows = p->tile_rows - low, width = p->tile_cols - narrow * $LANES;
+    const int64_t first_row = st_tile_start(t->first_row_tile, p->tile_rows, p->row_tiles[0], 1);
+    const int64_t panel_items = p->copy_right == NULL ? 0 : p->tile_cols * p->block;
+    const bool has_blocks = p->inner > p->block;
+    t->row = st_tile_start(t->row_tile, p->tile_rows, p->row_tiles[0], 1);
+    t->col = st_tile_start(t->col_tile, p->tile_cols, p->col_tiles[0], $LANES);
+    t->rows = rows;
+    t->cols = p->columns - t->col < width ? p->columns - t->col : width;
+    t->ld = width;
+    $T *sums;
+    if (c != NULL && p->turn == NULL && p->c[1] == 1 && t->cols == width) {
+        t->ld = p->c[0];
+        sums = c + t->batch * p->c_matrix + t->row * p->c[0] + t->col;
+    } else {
+        const int64_t place = (t->col_tile - t->first_col_tile) * p->item_tiles[0] + t->row_tile - t->first_row_tile;
+        sums = scratch + panel_items + p->item_tiles[0] * p->tile_rows * p->left_row
+                + (has_blocks ? place : 0) * p->tile_rows * p->tile_cols;
+    }
+    t->sums = sums;
+    int64_t a_row = p->copy_left == NULL ? p->a[0] : p->left_row, a_step = p->a[1];
+    const $T *const left = t->left + (t->row - first_row) * a_row;
+    if (p->copy_left != NULL && a_step != 1) {  // the copy has the rows of a tile side by side
+        a_row = 1;
+        a_step = rows;
+    }
+    const bool is_copy = p->copy_right != NULL && (!p->copies_last || t->cols < width);
+    p->tile[low][narrow](left, a_row, a_step, t->right, is_copy ? width : p->b[0], has_blocks ? t->steps : p->inner,
+            p->chain, sums, t->ld, has_blocks && t->step > 0);
+}
+
+// Transposes a tile.
+static INLINE void st_turn_tile_$D(const st_product_$D *p, $T *scratch, st_tile_$D *t) {
+    const st_tile_$D tile = *t;
+    t->row = tile.col;
+    t->col = tile.row;
+    t->rows = tile.cols;
+    t->cols = tile.rows;
+    t->ld = 1;
+    if (tile.rows > 1) {
+        const int64_t kept = p->inner > p->block ? p->item_tiles[0] * p->item_tiles[1] : 1;
+        const int64_t panel_items = p->copy_right == NULL ? 0 : p->tile_cols * p->block;
+        $T *const turned = scratch + panel_items + p->item_tiles[0] * p->tile_rows * p->left_row
+                + kept * p->tile_rows * p->tile_cols;
+        t->ld = (p->tile_rows + $LANES - 1) / $LANES * $LANES;
+        p->turn(tile.sums, 1, tile.ld, tile.rows, tile.ld, turned, t->ld);
+        t->sums = turned;
+    }
+}
+
+// Copies a tile into the result.
+static INLINE void st_copy_tile_$D(const st_product_$D *p, $T *c, const st_tile_$D *t) {
+    $T *const to = c + t->batch * p->c_matrix + t->row * p->c[0] + t->col * p->c[1];
+    for (int64_t r = 0; r < t->rows; ++r) {
+        if (p->c[1] == 1) {
+            st_copy_$D(to + r * p->c[0], t->sums + r * t->ld, t->cols);
+            continue;
         }
+        for (int64_t s = 0; s < t->cols; ++s) {
+            to[r * p->c[0] + s * p->c[1]] = t->sums[r * t->ld + s];
+        }
+    }
+}
+
+// Computes the next tile of a product, of work items before `end`. Returns whether there was one.
+static INLINE bool st_next_tile_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch, int64_t end,
+        st_tile_$D *t) {
+    do {
+        t->row_tile += 1;
+        if (t->row_tile >= t->end_row_tile) {
+            t->col_tile += 1;
+            if (t->col_tile >= t->end_col_tile) {
+                t->step += t->steps;
+                if (t->steps == 0 || t->step == p->inner) {
+                    if (t->item == end) {
+                        return false;
+                    }
+                    st_begin_item_$D(p, t);
+                }
+                st_begin_steps_$D(p, a, scratch, t);
+            }
+            st_begin_panel_$D(p, b, scratch, t);
+        }
+        const bool is_low = p->row_tiles[1] > 0 && t->row_tile >= p->row_tiles[0];
+        const bool is_narrow = p->col_tiles[1] > 0 && t->col_tile >= p->col_tiles[0];
+        if (is_low && is_narrow) {
+            st_sum_tile_$D(p, 1, 1, c, scratch, t);
+        } else if (is_low) {
+            st_sum_tile_$D(p, 1, 0, c, scratch, t);
+        } else if (is_narrow) {
+            st_sum_tile_$D(p, 0, 1, c, scratch, t);
+        } else {
+            st_sum_tile_$D(p, 0, 0, c, scratch, t);
+        }
+    } while (t->step + t->steps < p->inner);
+    if (p->turn != NULL) {
+        st_turn_tile_$D(p, scratch, t);
+    }
+    if (c != NULL && (p->turn != NULL || p->c[1] != 1 || t->cols % $LANES != 0)) {
+        st_copy_tile_$D(p, c, t);
+    }
+    return true;
+}
+
+// Computes work items [begin, end) of a product.
+static INLINE void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch, int64_t begin,
+        int64_t end) {
+    st_tile_$D tile = {.item = begin};
+    while (st_next_tile_$D(p, a, b, c, scratch, end, &tile)) {
     }
 }
 """

@@ -5,7 +5,7 @@ Tested by `tests/backends/host/test_guarded_epilogues.py`.
 
 from __future__ import annotations
 
-from staged.backends.cpu.nest.kernel import CpuNest
+from staged.backends.cpu.nest.kernel import CpuNest, in_place_pairs
 from staged.code.expr import Index, Infix, Variable, address
 from staged.code.kernel_text import Site
 from staged.code.nest.lowering import ZERO, global_pointer
@@ -14,7 +14,7 @@ from staged.code.tree import Function, Parameter, Unused
 from staged.code.types import INDEX, scalar
 from staged.code.uses import mentioned
 from staged.code.writer import Names
-from staged.ir.loops import ArrayRef, Load, Local, Loop, Nest, walk
+from staged.ir.loops import ArrayRef, Load, Local, Loop, Nest, segments, walk
 from staged.ir.machine import Machine
 from staged.ir.schedule import Schedule
 
@@ -27,11 +27,13 @@ def _parameter_names(nest: Nest) -> tuple[list[str], list[str]]:
 
 
 def emit_epilogue(
-    nest: Nest, schedule: Schedule, name: str, machine: Machine, site: Site
-) -> tuple[Function, tuple[tuple[str, str], ...], frozenset[str]]:
-    """The function, the parameters that it has besides the tile's, and the snippets that it uses.
+    nest: Nest, schedule: Schedule, name: str, machine: Machine, site: Site, least: int = 0
+) -> tuple[Function, tuple[tuple[str, str], ...], frozenset[str], tuple[tuple[int, int], ...]]:
+    """The function, the parameters that it has besides the tile's, the snippets that it uses, and the results that may
+    overwrite operands.
 
-    The nest's first input is the tile, with `ld` elements from row to row; its columns are counted from `col`.
+    `least` is the least number of columns of a tile. The nest's first input is the tile, with `ld` elements from row to
+    row; its columns are counted from `col`.
     """
     cpu = CpuNest(nest, schedule, machine, site)
     low = cpu.low
@@ -79,10 +81,12 @@ def emit_epilogue(
         low.axes[over_rows.axis] = Infix("+", row, r)
         low.ranges[over_columns.axis] = (ZERO, cols)
         low.origins[over_columns.axis] = col
+        if len(segments(over_columns)) < 2:
+            low.least[over_columns.axis] = least
         low.loop_names.append(r.text)
         low.body(over_rows.body)
     used = mentioned(low.code.body)
     unused = [Unused((variable,)) for variable in (batch, row, col, *inputs) if variable not in used]
     code = Function(name, tuple(map(Parameter, parameters)), (*unused, *low.code.body), is_inline=True)
     own = tuple((variable.type.before_name, variable.text) for variable in (*inputs, *outputs))
-    return code, own, cpu.snippets
+    return code, own, cpu.snippets, in_place_pairs(nest, cpu.loops.stored_twice)

@@ -124,14 +124,17 @@ class VectorLoops:
             low.axes[axis] = low.on_axis(axis, i)
             start = whole
         is_ragged = extent is not None and extent >= lanes and extent % lanes != 0
-        repeats = is_ragged and may_repeat(loop, self.vectors.speller)
+        is_wide = extent is None and low.least.get(axis, 0) >= lanes
+        repeats = (is_ragged or is_wide) and may_repeat(
+            loop, self.vectors.speller, pays=is_wide and not low.nest.in_place
+        )
         if repeats:
             self.stored_twice |= {s.array for s in loop.body if isinstance(s, Store)}
         if repeats and count == 1 and not any(is_sum(s) for s in loop.body):
-            assert stop is not None
-            last = Literal(str(stop - lanes))
+            last = Infix("-", end, Literal(str(lanes))) if stop is None else Literal(str(stop - lanes))
             with low.loop(i, start, end, Literal(str(lanes))):
-                low.axes[axis] = low.constant("at", INDEX, Conditional(Infix("<", i, last), i, last))
+                at = low.constant("at", INDEX, Conditional(Infix("<", i, last), i, last))
+                low.axes[axis] = low.on_axis(axis, at)
                 self.body(loop)
             low.leave(i)
             return

@@ -7,9 +7,9 @@ from staged.ir.loops import Accumulate, ArrayRef, Compute, Load, Loop, PositionO
 from staged.ir.schedule import Schedule
 
 
-def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
+def may_repeat(loop: Loop, speller: VectorSpeller, pays: bool = False) -> bool:
     """Return whether the last vector of a loop may cover elements a second time, and pays: it calls functions, or takes
-    totals.
+    totals. `pays` skips the second condition.
 
     Nothing may be read that the loop writes; `kernel.in_place_pairs` then says that no result lies where an operand
     does.
@@ -17,7 +17,6 @@ def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
     Exact: elements that are computed twice are equal: no random numbers, nothing read that the loop writes, sums mask
     the lanes that they have.
     """
-    pays = False
     read: set[ArrayRef] = set()
     written: set[ArrayRef] = set()
     for s in loop.body:

@@ -12,7 +12,7 @@
 #include "train_support.h"  // printing, errors, maths: what every program of staged may use
 
 // ---- sizes and buffers -----------------------------------------------------------------------
-enum { SCRATCH_BYTES = 384 };  // workspace of one thread
+enum { SCRATCH_BYTES = 896 };  // workspace of one thread
 
 // Where values are kept; those whose lives do not overlap share memory.
 typedef struct {
@@ -230,35 +230,23 @@ static inline __attribute__((always_inline)) void update_weight_epilogue(int64_t
     }
 }
 
-static __attribute__((noinline)) void update_weight_tile_12x1(const float *restrict a, const float *restrict b,
-        float *restrict c) {
-    st_product_f32_12x1_inline(a, 1, 12, b, 8, 16, 16, c, 8, false);
-}
-
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
 // (8, 16) @ (16, 12), f32
 // computed as its transpose, vectors along the rows of the result
 static void update_weight(const float *restrict d_hidden, const float *restrict x, const float *weight,
-        float *new_weight, int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t batch = 0;
-        const float *const left = x;
-        const float *const right = d_hidden;
-        for (int64_t col = 0; col < 8; col += 8) {
-            for (int64_t row = 0; row < 12; row += 12) {
-                float tile[96] __attribute__((aligned(32)));
-                update_weight_tile_12x1(left + row, right + col, tile);
-                float turned[128] __attribute__((aligned(32)));
-                for (int64_t s = 0; s < 8; s += 8) {
-                    st_transpose_f32(tile + s, 8, 8, turned + s * 16, 16);
-                }
-                for (int64_t s = 0; s < 8; s += 8) {
-                    st_transpose_f32(tile + 64 + s, 8, 4, turned + s * 16 + 8, 16);
-                }
-                update_weight_epilogue(batch, col, row, 8, 12, turned, 16, weight, new_weight, 12);
-            }
-        }
+        float *new_weight, float *restrict scratch, int64_t begin, int64_t end) {
+    static const st_product_f32 sizes = {
+        .columns = 8, .inner = 16, .a = {1, 12}, .b = {8, 1},
+        .tile_rows = 12, .tile_cols = 8, .row_tiles = {1}, .col_tiles = {1},
+        .tile = {{st_product_f32_12x1}},
+        .item_tiles = {1, 1}, .block = 16, .chain = 16,
+        .turn = st_transpose_panel_f32,
+    };
+    st_tile_f32 tile = {.item = begin};
+    while (st_next_tile_f32(&sizes, x, d_hidden, NULL, scratch, end, &tile)) {
+        update_weight_epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, weight,
+                new_weight, 12);
     }
 }
 
@@ -281,27 +269,21 @@ static void update_bias(const float *d_hidden, const float *bias, float *new_bia
     }
 }
 
-static __attribute__((noinline)) void update_weight_2_tile_4x1(const float *restrict a, const float *restrict b,
-        float *restrict c) {
-    st_product_f32_4x1_inline(a, 1, 4, b, 8, 16, 16, c, 8, false);
-}
-
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
 // (4, 16) @ (16, 8), f32
 static void update_weight_2(const float *restrict d_out, const float *restrict h, const float *weight,
-        float *new_weight_2, int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t batch = 0;
-        const float *const left = d_out;
-        const float *const right = h;
-        for (int64_t col = 0; col < 8; col += 8) {
-            for (int64_t row = 0; row < 4; row += 4) {
-                float tile[32] __attribute__((aligned(32)));
-                update_weight_2_tile_4x1(left + row, right + col, tile);
-                update_weight_epilogue(batch, row, col, 4, 8, tile, 8, weight, new_weight_2, 8);
-            }
-        }
+        float *new_weight_2, float *restrict scratch, int64_t begin, int64_t end) {
+    static const st_product_f32 sizes = {
+        .columns = 8, .inner = 16, .a = {1, 4}, .b = {8, 1},
+        .tile_rows = 4, .tile_cols = 8, .row_tiles = {1}, .col_tiles = {1},
+        .tile = {{st_product_f32_4x1}},
+        .item_tiles = {1, 1}, .block = 16, .chain = 16,
+    };
+    st_tile_f32 tile = {.item = begin};
+    while (st_next_tile_f32(&sizes, d_out, h, NULL, scratch, end, &tile)) {
+        update_weight_epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, weight,
+                new_weight_2, 8);
     }
 }
 
@@ -384,9 +366,9 @@ int train(const train_args *args, void *arena, st_host *host) {
             // gradient of test_golden.py:40  h = st.relu(hidden(x))
             d_out_relu(m->d_out, m->weight_2, m->h, m->d_hidden, 0, 2);
             // test_golden.py:47  opt.step(grads)
-            update_weight(m->d_hidden, x, args->weight, args->weight, 0, 1);
+            update_weight(m->d_hidden, x, args->weight, args->weight, (float *)m->scratch, 0, 1);
             update_bias(m->d_hidden, m->bias, m->bias, m->scratch, 0, 8);
-            update_weight_2(m->d_out, m->h, m->weight_2, m->weight_2, 0, 1);
+            update_weight_2(m->d_out, m->h, m->weight_2, m->weight_2, (float *)m->scratch, 0, 1);
             update_bias_2(m->d_out, m->bias_2, m->bias_2, m->scratch, 0, 4);
             // test_golden.py:48  total += loss
             total += loss;
