@@ -22,10 +22,8 @@ def position_of(index: Name, start: int | None, step: int | None) -> Expr | None
 
 def layer_of(op: Op, index: Name) -> tuple[str, Expr, str] | None:
     """Of a loop over layers: the number of the present one, and what is before and after it in the layer's name."""
-    if op.attrs.get("layer") is None:
-        return None
-    before, first, after = op.attrs["layer"]
-    return before, infix_sum([index, Literal(str(first))]) if first else index, after
+    before, first, after = op.attrs.get("layer", ("", 0, ""))
+    return (before, infix_sum([index, Literal(str(first))]) if first else index, after) if before else None
 
 
 def step_of(block: Block) -> range:

@@ -320,7 +320,7 @@ class _Roller(Copier):
         attrs: dict[str, Any] = {"label": Label("layer")}
         if collected:
             attrs["collected"] = len(collected)
-        attrs["layer"] = next(filter(None, map(layer_name, body.names)), None)
+        attrs["layer"] = next(filter(None, map(layer_name, body.names)), ("", 0, ""))
         made = self.builder.op(FOR, [*bounds, *initial], types, attrs=attrs, blocks=[opened.block], where=where)
         for key, step in steps.items():
             last = chain.carried[key][-1]

@@ -198,11 +198,13 @@ static inline __attribute__((always_inline)) void st_planes_$D(const st_window *
                 st_copy_$D(plane + above * w->columns + begin, from + (top + above) * w->width + source,
                         (below - above - 1) * w->columns + count);
                 st_zero_$D(plane + below * w->columns, (rows - below) * w->columns);
-                for (int64_t r = above; r < below; ++r) {
-                    for (int64_t i = 0; i < begin; ++i) {
+                for (int64_t i = 0; i < begin; ++i) {
+                    for (int64_t r = above; r < below; ++r) {
                         plane[r * w->columns + i] = 0;
                     }
-                    for (int64_t i = end; i < w->columns; ++i) {
+                }
+                for (int64_t i = end; i < w->columns; ++i) {
+                    for (int64_t r = above; r < below; ++r) {
                         plane[r * w->columns + i] = 0;
                     }
                 }
