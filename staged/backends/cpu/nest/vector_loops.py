@@ -124,10 +124,9 @@ class VectorLoops:
             low.axes[axis] = low.on_axis(axis, i)
             start = whole
         is_ragged = extent is not None and extent >= lanes and extent % lanes != 0
-        is_wide = extent is None and low.least.get(axis, 0) >= lanes
-        repeats = (is_ragged or is_wide) and may_repeat(
-            loop, self.vectors.speller, pays=is_wide and not low.nest.in_place
-        )
+        # Computed again, a result may not overwrite an operand: the copy costs more than the loop over the rest.
+        is_wide = extent is None and low.least.get(axis, 0) >= lanes and not low.nest.in_place
+        repeats = (is_ragged or is_wide) and may_repeat(loop, self.vectors.speller, pays=is_wide)
         if repeats:
             self.stored_twice |= {s.array for s in loop.body if isinstance(s, Store)}
         if repeats and count == 1 and not any(is_sum(s) for s in loop.body):
