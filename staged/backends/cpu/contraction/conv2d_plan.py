@@ -47,6 +47,12 @@ class WindowPlan:
         return self.spec.kh * self.spec.kw
 
     @property
+    def offsets(self) -> list[int]:
+        """The places of the taps in the planes of a channel."""
+        kh, kw = self.spec.kh, self.spec.kw
+        return [self.window.tap_offset(ky, kx, self.rows) for ky in range(kh) for kx in range(kw)]
+
+    @property
     def chain(self) -> int | None:
         """Inner channels whose products a sum in a register accumulates; None: all of them."""
         channels = max(1, chain_of(self.inner * self.taps) // self.taps)

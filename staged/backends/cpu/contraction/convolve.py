@@ -13,7 +13,7 @@ from staged.backends.cpu.contraction.items import kernel_function
 from staged.backends.cpu.contraction.operands import kernel_parameters
 from staged.backends.cpu.contraction.planes import planes_support, window_value
 from staged.backends.cpu.contraction.product_tile import ConvolutionTile, ProductTile
-from staged.backends.cpu.contraction.shared_tiles import shared_function
+from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Epilogue
 from staged.backends.cpu.contraction.tile import aligned_to, emit_constant
 from staged.backends.cpu.contraction.vectors import Vector, support_for
@@ -28,7 +28,8 @@ def emit_convolved(plan: WindowPlan) -> ContractionKernel:
     shapes = [[(rows, vectors) for vectors in plan.tile_vectors] for rows in plan.channels.sizes]
     kind = ProductTile if is_point else ConvolutionTile
     tiles = [[kind(vector, *shape) for shape in row] for row in shapes]
-    names = ", ".join(f"{{{', '.join(tile.name for tile in row)}}}" for row in tiles)
+    functions = [[_tile_function(plan, tile) for tile in row] for row in tiles]
+    names = ", ".join(f"{{{', '.join(function.name for function in row)}}}" for row in functions)
     is_strided = len(window.phases) > 1
     lines: list[dict[str, object]] = [
         {"window": window_value(window, plan.rows)},
@@ -47,8 +48,7 @@ def emit_convolved(plan: WindowPlan) -> ContractionKernel:
     t = Writer()
     with kernel_function(t, spec, parameters, [plan.describe()]):
         if not is_point:
-            offsets = [window.tap_offset(ky, kx, plan.rows) for ky in range(spec.kh) for kx in range(spec.kw)]
-            t.statement(f"static const int32_t offsets[{plan.taps}] = {{{', '.join(map(str, offsets))}}};")
+            t.statement(f"static const int32_t offsets[{plan.taps}] = {{{', '.join(map(str, plan.offsets))}}};")
         emit_constant(t, f"st_convolution_{dtype} sizes", lines)
         if spec.epilogue is None:
             t.statement(f"st_convolve_{dtype}(&sizes, {images}, {weights}, {spec.result_name}, {scratch}, begin, end);")
@@ -57,7 +57,8 @@ def emit_convolved(plan: WindowPlan) -> ContractionKernel:
     text = str(t)
     snippets = [snippet for _, snippet in planes_support(vector)]
     snippets.append(_snippet(vector, "convolution_sizes", _SIZES))
-    snippets += [each for row in tiles for tile in row for each in (tile.snippet, shared_function(tile))]
+    snippets += [tile.snippet for row in tiles for tile in row]
+    snippets += [function for row in functions for function in row]
     snippets += [_snippet(vector, "next_convolved", _NEXT)]
     snippets += [_snippet(vector, "convolve", _CONVOLVE)] if spec.epilogue is None else []
     return ContractionKernel(
@@ -69,6 +70,16 @@ def emit_convolved(plan: WindowPlan) -> ContractionKernel:
         plan.scratch_items * dtype.size,
         *support_for(text + _COPY.replace("$D", str(dtype)), vector, [("", snippet) for snippet in snippets]),
     )
+
+
+def _tile_function(plan: WindowPlan, tile: ProductTile | ConvolutionTile) -> Snippet:
+    """The function of a tile: one of this kernel for short sums, in which sizes are constants."""
+    if isinstance(tile, ProductTile) or tile.is_shared(plan.inner * plan.taps):
+        return shared_function(tile)
+    outer, inner = plan.weight_strides
+    constants = {"a_row": outer, "a_channel": inner, "b_channel": plan.window.channel_items(plan.rows),
+                 "taps": plan.taps, "channels": plan.inner, "chain": plan.chain or plan.inner}  # fmt: skip
+    return fixed_function(f"{plan.spec.name}_tile_{tile.shape}", tile, constants, "offsets", plan.offsets)
 
 
 def _emit_tiles(t: Writer, plan: WindowPlan, epilogue: Epilogue, operands: str) -> None:
@@ -130,8 +141,8 @@ typedef struct {
     int64_t batch, row, col, rows, cols, ld;
     const $T *sums;
     int64_t item, group, first_row, pixels;  // the next work item, and the place of this one
-    int64_t tile, tiles, large_tiles;        // the next tile
-    int64_t panel, panels, large_panels;
+    bool is_open;                            // it has more tiles
+    int64_t tile, panel;                     // the next of them
     const $T *planes;
     int64_t channel;                         // the distance of the planes of channels
     $T memory[$SUMS] $ALIGNED;
@@ -150,7 +161,7 @@ static inline int64_t st_part_$D(int64_t large, int64_t large_parts, int64_t par
 }
 
 // Goes to the next work item: lays out its planes.
-static void st_next_planes_$D(const st_convolution_$D *s, const $T *x, $T *scratch, st_convolved_$D *p) {
+static inline __attribute__((always_inline)) void st_next_planes_$D(const st_convolution_$D *s, const $T *x, $T *scratch, st_convolved_$D *p) {
     const st_window *const w = &s->window;
     const int64_t blocks = (s->height + s->block_rows - 1) / s->block_rows;
     const int64_t large_blocks = st_large_parts_$D(s->height, s->block_rows);
@@ -171,34 +182,37 @@ static void st_next_planes_$D(const st_convolution_$D *s, const $T *x, $T *scrat
         p->planes = scratch;
         p->channel = w->channel;
     }
-    const int64_t pixels = rows * w->columns, vectors = (pixels + $LANES - 1) / $LANES;
     p->batch = image / s->groups;
     p->group = image % s->groups;
     p->first_row = first_row;
-    p->pixels = pixels;
+    p->pixels = rows * w->columns;
     p->tile = p->panel = 0;
-    p->tiles = (s->outer + s->tile_rows - 1) / s->tile_rows;
-    p->large_tiles = st_large_parts_$D(s->outer, s->tile_rows);
-    p->panels = (vectors + s->tile_vectors - 1) / s->tile_vectors;
-    p->large_panels = st_large_parts_$D(vectors, s->tile_vectors);
     p->item += 1;
+    p->is_open = true;
 }
 
 // Computes the next tile of a convolution of images `x`, in the result `c` or, without one, in memory of the tile.
 // Returns false after the last one.
 static inline __attribute__((always_inline)) bool st_next_convolved_$D(const st_convolution_$D *s, const $T *x,
         const $T *weight, $T *c, $T *scratch, int64_t end, st_convolved_$D *p) {
-    if (p->tile == p->tiles || p->panel == p->panels) {
+    if (!p->is_open) {
         if (p->item == end) {
             return false;
         }
         st_next_planes_$D(s, x, scratch, p);
     }
-    const bool has_fewer_rows = p->tile >= p->large_tiles, is_narrower = p->panel >= p->large_panels;
-    const int64_t row = st_part_$D(s->tile_rows, p->large_tiles, p->tile), rows = s->tile_rows - has_fewer_rows;
-    const int64_t col = st_part_$D(s->tile_vectors, p->large_panels, p->panel) * $LANES;
+    // Constants, if the sizes are: most convolutions have tiles of one size.
+    const int64_t here = s->height % s->block_rows == 0 ? s->block_rows * s->window.columns : p->pixels;
+    const int64_t vectors = (here + $LANES - 1) / $LANES, panels = (vectors + s->tile_vectors - 1) / s->tile_vectors;
+    const int64_t tiles = (s->outer + s->tile_rows - 1) / s->tile_rows;
+    const int64_t large_tiles = st_large_parts_$D(s->outer, s->tile_rows);
+    const int64_t large_panels = st_large_parts_$D(vectors, s->tile_vectors);
+    const bool has_fewer_rows = large_tiles < tiles && p->tile >= large_tiles;
+    const bool is_narrower = large_panels < panels && p->panel >= large_panels;
+    const int64_t row = st_part_$D(s->tile_rows, large_tiles, p->tile), rows = s->tile_rows - has_fewer_rows;
+    const int64_t col = st_part_$D(s->tile_vectors, large_panels, p->panel) * $LANES;
     const int64_t width = (s->tile_vectors - is_narrower) * $LANES;
-    const int64_t cols = p->pixels - col < width ? p->pixels - col : width;
+    const int64_t cols = here % width == 0 || here - col >= width ? width : here - col;
     const int64_t pixels = s->height * s->window.columns;
     p->row = p->group * s->outer + row;
     p->col = p->first_row * s->window.columns + col;
@@ -221,12 +235,12 @@ static inline __attribute__((always_inline)) bool st_next_convolved_$D(const st_
     }
     p->sums = sums;
     p->ld = ld;
-    if (s->is_by_pixels && ++p->tile == p->tiles) {
+    if (s->is_by_pixels && ++p->tile == tiles) {
         p->tile = 0;
-        p->panel += 1;
-    } else if (!s->is_by_pixels && ++p->panel == p->panels) {
+        p->is_open = ++p->panel < panels;
+    } else if (!s->is_by_pixels && ++p->panel == panels) {
         p->panel = 0;
-        p->tile += 1;
+        p->is_open = ++p->tile < tiles;
     }
     return true;
 }

@@ -159,7 +159,10 @@ def _pair(sizes: tuple[int, int]) -> str:
 
 def planes_support(vector: Vector) -> list[tuple[str, Snippet]]:
     """The functions that fill planes."""
-    text = _PLANES.replace("$T", vector.scalar).replace("$D", str(vector.dtype))
+    words = {"$T": vector.scalar, "$D": str(vector.dtype), "$LANES": str(vector.lanes), "$V": vector.unaligned}
+    text = _PLANES
+    for word, by in words.items():
+        text = text.replace(word, by)
     return [("", Snippet("window", _WINDOW)), ("", Snippet(f"planes_{vector.dtype}", text))]
 
 
@@ -175,12 +178,46 @@ typedef struct {
 } st_window;
 """
 _PLANES = """\
+// Copies rows of `count` items. Vectors may go beyond a row that is not one of the last: the next row is copied later.
+static inline __attribute__((always_inline)) void st_copy_rows_$D($T *target, int64_t target_row, const $T *source,
+        int64_t source_row, int64_t rows, int64_t count) {
+    const int64_t beyond = (count + $LANES - 1) / $LANES * $LANES - count;
+    const int64_t row = target_row < source_row ? target_row : source_row;
+    const int64_t fast = beyond == 0 ? rows : rows - (beyond + row - 1) / row;
+    int64_t r = 0;
+    if (count <= $LANES) {
+        for (; r < fast; ++r) {
+            *($V *)(target + r * target_row) = *(const $V *)(source + r * source_row);
+        }
+    }
+    for (; r < fast; ++r) {
+        for (int64_t i = 0; i < count; i += $LANES) {
+            *($V *)(target + r * target_row + i) = *(const $V *)(source + r * source_row + i);
+        }
+    }
+    for (; r < rows; ++r) {
+        st_copy_$D(target + r * target_row, source + r * source_row, count);
+    }
+}
+
+// Fills columns `begin` to `end` of some rows with zeros.
+static inline __attribute__((always_inline)) void st_zero_columns_$D($T *plane, int64_t columns, int64_t rows,
+        int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+        for (int64_t r = 0; r < rows; ++r) {
+            plane[r * columns + i] = 0;
+        }
+    }
+}
+
 // Fills `rows` rows of the planes of an image's channels. Row r has the pixels of row `top + r * stride[0]`, or zeros.
 static inline __attribute__((always_inline)) void st_planes_$D(const st_window *w, const $T *image, int64_t channels,
         int64_t top, int64_t rows, $T *planes) {
-    const int64_t stride = w->stride[1], spread = w->spread[1];
-    const bool is_dense = stride == 1 && spread == 1, has_all_rows = w->stride[0] == 1 && w->spread[0] == 1;
-    const int64_t above = top < 0 ? -top : 0, below = w->height - top < rows ? w->height - top : rows;
+    const int64_t stride = w->stride[1], spread = w->spread[1], row_stride = w->stride[0], row_spread = w->spread[0];
+    // The first row with pixels, and the first one after the last of these.
+    const int64_t above = top < 0 ? (row_stride - 1 - top) / row_stride : 0;
+    const int64_t bottom = (w->height * row_spread - top + row_stride - 1) / row_stride;
+    const int64_t below = bottom > rows ? rows : bottom;
     for (int64_t k = 0; k < w->planes; ++k) {
         const int64_t x = w->first + k * w->step;
         const int64_t begin = x < 0 ? (stride - 1 - x) / stride : (spread - x % spread) % spread;
@@ -189,55 +226,41 @@ static inline __attribute__((always_inline)) void st_planes_$D(const st_window *
         const int64_t places = (w->columns - begin + spread - 1) / spread;
         const int64_t count = pixels < places ? pixels : places, end = begin + count;
         for (int64_t channel = 0; channel < channels; ++channel) {
-            const $T *const from = image + channel * w->height * w->width;
+            const $T *const from = image + channel * w->height * w->width + source;
             $T *const plane = planes + channel * w->channel + k * w->plane;
-            if (is_dense && has_all_rows && w->columns == w->width && above < below && count > 0) {
-                // The rows of the plane and of the image follow one another: one run, with zeros in place of the
-                // pixels beyond the ends of rows.
-                st_zero_$D(plane, above * w->columns);
-                st_copy_$D(plane + above * w->columns + begin, from + (top + above) * w->width + source,
-                        (below - above - 1) * w->columns + count);
-                st_zero_$D(plane + below * w->columns, (rows - below) * w->columns);
-                for (int64_t i = 0; i < begin; ++i) {
-                    for (int64_t r = above; r < below; ++r) {
-                        plane[r * w->columns + i] = 0;
-                    }
-                }
-                for (int64_t i = end; i < w->columns; ++i) {
-                    for (int64_t r = above; r < below; ++r) {
-                        plane[r * w->columns + i] = 0;
+            if (above >= below || count <= 0) {
+                st_zero_$D(plane, rows * w->columns);
+                continue;
+            }
+            if (spread > 1 || row_spread > 1) {
+                st_zero_$D(plane, rows * w->columns);
+                for (int64_t r = above; r < below; ++r) {
+                    const int64_t y = top + r * row_stride;
+                    for (int64_t i = 0; i < count && y % row_spread == 0; ++i) {
+                        plane[r * w->columns + begin + i * spread] = from[y / row_spread * w->width + i * stride];
                     }
                 }
                 continue;
             }
-            for (int64_t r = 0; r < rows; ++r) {
-                $T *const row = plane + r * w->columns;
-                const int64_t y = top + r * w->stride[0];
-                const bool is_inside = y >= 0 && y < w->height * w->spread[0] && y % w->spread[0] == 0 && count > 0;
-                const $T *const pixel = from + (is_inside ? y / w->spread[0] * w->width + source : 0);
-                if (!is_inside || spread > 1) {
-                    st_zero_$D(row, w->columns);
-                }
-                if (!is_inside) {
-                    continue;
-                }
-                if (is_dense) {
-                    st_copy_$D(row + begin, pixel, count);
-                } else {
+            const int64_t here = below - above, source_row = row_stride * w->width;
+            const $T *const pixel = from + (top + above * row_stride) * w->width;
+            $T *const first = plane + above * w->columns;
+            st_zero_$D(plane, above * w->columns);
+            if (stride > 1) {
+                for (int64_t r = 0; r < here; ++r) {
                     #pragma GCC unroll 8
                     for (int64_t i = 0; i < count; ++i) {
-                        row[begin + i * spread] = pixel[i * stride];
+                        first[r * w->columns + begin + i] = pixel[r * source_row + i * stride];
                     }
                 }
-                if (spread == 1) {
-                    for (int64_t i = 0; i < begin; ++i) {
-                        row[i] = 0;
-                    }
-                    for (int64_t i = end; i < w->columns; ++i) {
-                        row[i] = 0;
-                    }
-                }
+            } else if (source_row == w->columns) {
+                st_copy_$D(first + begin, pixel, (here - 1) * w->columns + count);  // one run, with pixels between rows
+            } else {
+                st_copy_rows_$D(first + begin, w->columns, pixel, source_row, here, count);
             }
+            st_zero_columns_$D(first, w->columns, here, 0, begin);
+            st_zero_columns_$D(first, w->columns, here, end, w->columns);
+            st_zero_$D(plane + below * w->columns, (rows - below) * w->columns);
         }
     }
 }

@@ -8,7 +8,7 @@ Tested by `tests/backends/host/test_contraction_matmul.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from staged.backends.cpu.contraction.spec import Parameter
@@ -94,6 +94,20 @@ class TileCalls:
 def shared_function(tile: SharedTile) -> Snippet:
     """The function of a tile that kernels share."""
     return _function(tile.name, tile, {})
+
+
+def fixed_function(
+    name: str, tile: SharedTile, constants: Mapping[str, object], table: str, numbers: Sequence[int]
+) -> Snippet:
+    """A function with the parameters of the shared one, some of which are constants: numbers, and a table of numbers."""
+    t = Writer()
+    with t.function(f"{NOINLINE} {name}", map(declared, tile.parameters)):
+        t.line(f"{', '.join(f'(void){each}' for each in (*constants, table))};  // constants here")
+        type = next(type for type, each in tile.parameters if each == table).rstrip("* ")
+        t.statement(f"static {type} places[] = {{{', '.join(map(str, numbers))}}};")
+        given = {**constants, table: "places"}
+        t.statement(f"{tile.name}_inline({', '.join(str(given.get(each, each)) for _, each in tile.parameters)});")
+    return Snippet(name, str(t))
 
 
 def _function(name: str, tile: SharedTile, numbers: Mapping[str, str]) -> Snippet:
