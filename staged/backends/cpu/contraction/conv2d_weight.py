@@ -24,7 +24,7 @@ from staged.backends.cpu.contraction.planes import (
     planes_support,
     window_members,
 )
-from staged.backends.cpu.contraction.shared_tiles import shared_function
+from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec, variable_of
 from staged.backends.cpu.contraction.tile import Split, members, split_evenly
 from staged.backends.cpu.contraction.vectors import Vector, support_for, vector_of
@@ -123,7 +123,8 @@ class WeightPlan:
         window = self.window
         sizes = (self.spec.kh, self.spec.kw), window.out, (window.stride[0], window.dilation[0])
         geometry = "_".join(f"{height}x{width}" for height, width in sizes if (height, width) != (1, 1))
-        return tile.fixed(geometry, offsets[: tile.taps], self.padded_pixels, self.block_pixels)
+        constants = {"d_y_row": self.padded_pixels, "pixels": self.block_pixels}
+        return fixed_function(f"{tile.name}_{geometry}", tile, constants, "offset", offsets[: tile.taps])
 
     @property
     def work_items(self) -> int:

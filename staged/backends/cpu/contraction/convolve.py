@@ -161,7 +161,8 @@ static inline int64_t st_part_$D(int64_t large, int64_t large_parts, int64_t par
 }
 
 // Goes to the next work item: lays out its planes.
-static inline __attribute__((always_inline)) void st_next_planes_$D(const st_convolution_$D *s, const $T *x, $T *scratch, st_convolved_$D *p) {
+static inline __attribute__((always_inline)) void st_next_planes_$D(const st_convolution_$D *s, const $T *x,
+        $T *scratch, st_convolved_$D *p) {
     const st_window *const w = &s->window;
     const int64_t blocks = (s->height + s->block_rows - 1) / s->block_rows;
     const int64_t large_blocks = st_large_parts_$D(s->height, s->block_rows);

@@ -99,7 +99,7 @@ def shared_function(tile: SharedTile) -> Snippet:
 def fixed_function(
     name: str, tile: SharedTile, constants: Mapping[str, object], table: str, numbers: Sequence[int]
 ) -> Snippet:
-    """A function with the parameters of the shared one, some of which are constants: numbers, and a table of numbers."""
+    """A function with the parameters of the shared one, some of which are constants: numbers, and a table of them."""
     t = Writer()
     with t.function(f"{NOINLINE} {name}", map(declared, tile.parameters)):
         t.line(f"{', '.join(f'(void){each}' for each in (*constants, table))};  // constants here")

@@ -6,11 +6,9 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from staged.backends.cpu.contraction.product_tile import INLINE
-from staged.backends.cpu.contraction.shared_tiles import NOINLINE
 from staged.backends.cpu.contraction.spec import Parameter
 from staged.backends.cpu.contraction.text import times
 from staged.backends.cpu.contraction.tile import aligned_to, declared, each_row
@@ -54,16 +52,6 @@ class WeightTile:
             (f"{self.vector.scalar} *restrict ", "sums"), ("int64_t ", "sums_row"),
             ("int64_t ", "tiles"),
         ]  # fmt: skip
-
-    def fixed(self, geometry: str, offsets: Sequence[int], d_y_row: int, pixels: int) -> Snippet:
-        """The function for small images of one geometry, in which these sizes are constants."""
-        t = Writer()
-        constants = {"offset": "taps", "d_y_row": str(d_y_row), "pixels": str(pixels)}
-        with t.function(f"{NOINLINE} {self.name}_{geometry}", map(declared, self.parameters)):
-            t.line(f"{', '.join(f'(void){name}' for name in constants)};  // constants here")
-            t.statement(f"static const int64_t taps[] = {{{', '.join(map(str, offsets))}}};")
-            t.statement(f"{self.name}_inline({', '.join(constants.get(name, name) for _, name in self.parameters)});")
-        return Snippet(f"{self.name}_{geometry}", str(t))
 
     @property
     def snippet(self) -> Snippet:
