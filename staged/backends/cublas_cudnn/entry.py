@@ -27,6 +27,7 @@ from staged.backends.host.argument_fields import ArgumentField
 from staged.backends.host.body import FRAMES as STORE
 from staged.backends.host.body import LEAVE, OK, BodyEmitter
 from staged.backends.host.buffer_structs import BASE, State, describe, place_in
+from staged.backends.host.checked_fields import write_checked_fields
 from staged.backends.host.file import ProgramFile, add_no_error, add_shared_scalars
 from staged.base.artifact import event_fields
 from staged.code.expr import (
@@ -75,7 +76,7 @@ class CudaEntry:
     def write(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
         base = Declare(Variable("base", BYTES), Cast(BYTES, Name("arena")))
-        self.file.write_checked_fields(w)
+        write_checked_fields(w, self.program.name, self.file.checked_fields)
         if not self.program.is_recursive:
             body = [*self.begin(), *self.body(structure, inner)]
             # There may be none, or none that has an element.

@@ -14,6 +14,7 @@ from typing import Protocol
 from staged.backends.host.body import ERROR_KIND, FRAMES, OK, BodyEmitter, literal_int
 from staged.backends.host.buffer_groups import Group
 from staged.backends.host.buffer_structs import BUFFERS, State, divided_state, fields_of, places_of, write_structs
+from staged.backends.host.checked_fields import rows_of_fields, write_checked_fields
 from staged.backends.host.constants import ConstantInputs, emit_constant_table
 from staged.backends.host.custom import definitions, functions_of
 from staged.backends.host.equal_functions import EqualFunctions
@@ -27,7 +28,6 @@ from staged.backends.host.functions import (
     write_function,
     write_locals,
 )
-from staged.backends.host.interface import struct_entries
 from staged.backends.host.outlining import Outliner
 from staged.backends.host.residuals import kept_text
 from staged.backends.host.shared_loops import parameter_types
@@ -52,7 +52,7 @@ from staged.code.tree import (
 from staged.code.types import BYTES, CType, Space, pointer, scalar, word
 from staged.code.unused import drop_unused_locals, names_used
 from staged.code.uses import functions_called
-from staged.code.writer import WIDTH, Names, Writer, broken
+from staged.code.writer import Names, Writer
 from staged.ir.buffers import Plan, Stack, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
@@ -369,40 +369,13 @@ class ProgramFile:
 
     @cached_property
     def checked_fields(self) -> list[str]:
-        """The fields that the caller of an exported program may not leave out: Python's arrays are never NULL."""
-        if self.program.function.exported is None:
-            return []
-        checked = [each for each in self.program.parameters if not each.scalar and 0 not in each.shape]
-        found = []
-        for entry in struct_entries(checked):
-            for layers in entry.fields:
-                inside = f".{layers[0].field}" if layers[0].array else ""
-                is_alone = layers[0].index is None
-                found.append(f"ST_ONE({entry.name})" if is_alone else f"ST_EACH({entry.name}, {inside}, {len(layers)})")
-        return found
-
-    def write_checked_fields(self, w: Writer) -> None:
-        """Write the table of the fields that are checked when the program begins."""
-        if not self.checked_fields:
-            return
-        args = f"{self.program.name}_args"
-        w.comment("The arrays that the caller must pass.")
-        if any("ONE" in field for field in self.checked_fields):
-            w.line(f"#define ST_ONE(field) {{#field, offsetof({args}, field), 0, 1}}")
-        if any("EACH" in field for field in self.checked_fields):
-            w.line("#define ST_EACH(layers, field, count) \\")
-            w.line(
-                f'    {{#layers "[]" #field, offsetof({args}, layers[0] field), sizeof(({args} *)0)->layers[0], count}}'
-            )
-        with w.block("static const st_field st_fields[] =", ";"):
-            w.text("\n".join(broken("", self.checked_fields, ",", WIDTH)))
-        w.line()
+        """The rows of the fields that the caller of an exported program may not leave out."""
+        return [] if self.program.function.exported is None else rows_of_fields(self.program.parameters)
 
     def write_null_check(self, w: Writer) -> None:
         """Return an error if the caller has left a field out."""
         if self.checked_fields:
-            count = len(self.checked_fields)
-            with w.block(f"if (st_check_fields(host, args, st_fields, {count}) != ST_OK)"):
+            with w.block(f"if (st_check_fields(host, args, st_fields, {len(self.checked_fields)}) != ST_OK)"):
                 w.line("return host->error_kind;")
 
     def divide(
@@ -456,7 +429,7 @@ class ProgramFile:
         statements = self.with_joined_fills(drop_unused_locals(self.entry_body(structure, inner)), structure)
         parameters = {name: type for name, type in structure.parameters.items() if name != "m"}
         statements = self.divide(w, statements, structure, parameters)
-        self.write_checked_fields(w)
+        write_checked_fields(w, self.program.name, self.checked_fields)
         with w.block(body):
             if body == head:
                 self.write_null_check(w)

@@ -104,10 +104,8 @@ class ProgramEmitter:
         if self.name in words_of_folder():
             self.name += "_"
         self.names = Names()
-        own = own_names(self.name)
         words = "Buffers base buffers offsets m place_buffers STACK_RESERVE SCRATCH_BYTES"
-        own |= {f"{self.name.upper()}_ARENA_BYTES", *words.split()}
-        self.names.used |= own
+        self.names.used |= {*own_names(self.name), f"{self.name.upper()}_ARENA_BYTES", *words.split()}
         self.sites: list[Site] = []
         self.site_index: dict[Position | None, int] = {}
         self.parameters: list[Parameter] = []
