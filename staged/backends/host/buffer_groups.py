@@ -93,7 +93,8 @@ class BufferGroups:
     def fresh(self, buffer: Buffer, names: Names) -> str:
         """A name for the field of a buffer: `mean_layer1.conv1_weight`, or one of `names` if it is not in a struct."""
         if buffer not in self.of:
-            is_last = any(value.producer and value.producer.declared.is_loop for value in buffer.values)
+            made_by = [value.producer for value in buffer.values]
+            is_last = any(op and op.declared.is_loop for op in made_by) and buffer.purpose != "residuals of a loop"
             return names.fresh(buffer.name, others=[f"last_{buffer.name}"] if is_last else [])
         group = self.of[buffer]
         name, inside = _name_in(group, buffer), self.inside[group]

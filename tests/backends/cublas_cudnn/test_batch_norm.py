@@ -108,7 +108,7 @@ def test_running_statistics_follow_as_on_the_host(device: Emulator) -> None:
             text = train.stage(batches).source
             assert sorted(routines(text)) == ["BatchNormalizationBackward"] + ["BatchNormalizationForwardTraining"] * 2
             # The first one's are brought up to date in the call, where they are; the others' factor is a number of the program.
-            given = r"d->\w+, args->\w*running_mean\w*, args->\w*running_var\w*, d->\w+, d->\w+\) != ST_OK"
+            given = r"d->\w+, args->[\w.]*running_mean\w*, args->[\w.]*running_var\w*, d->\w+, d->\w+\) != ST_OK"
             in_place = re.search(given, " ".join(text.split()))
             assert in_place is not None and text.count("CUDA_CHECK(site, cudaMemsetAsync(") == 2
             assert ", bias, 0.1," in text

@@ -162,4 +162,4 @@ def test_numbers_that_an_iteration_keeps_are_pushed_together():
     assert "int64_t first;" in outer and "double c;" in inner
     arrays = st.function(first(of_numbers_and_arrays)).stage(X, W).source
     assert len(re.findall(r"st_stack_push\(host, m->\w+, &kept", arrays)) == 1
-    assert len(re.findall(r"st_stack_push\(host, m->\w+, m->", arrays)) == len(re.findall(r"\w+ \(3,\) per turn", arrays))
+    assert len(re.findall(r"st_stack_push\(host,\s+m->\w+,\s+m->", arrays)) == len(re.findall(r"\w+ \(3,\) per turn", arrays))

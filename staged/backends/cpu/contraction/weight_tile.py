@@ -115,12 +115,17 @@ class WeightTile:
 def weights_support(vector: Vector) -> list[tuple[str, Snippet]]:
     """The functions that accumulate the gradients of the weights of a work item, and their sizes."""
     text = _WEIGHTS.replace("$T", vector.scalar).replace("$D", str(vector.dtype)).replace("$M", str(MOST_TAPS))
-    return [("", Snippet(f"weights_{vector.dtype}", text))]
+    return [("", Snippet("first_of", _FIRST_OF)), ("", Snippet(f"weights_{vector.dtype}", text))]
 
 
+_FIRST_OF = """\
+// The first item of piece `k`, if the last ones of `count` pieces may have one item less than the others.
+static inline int64_t st_first_of(int64_t k, int64_t items, int64_t count) {
+    const int64_t most = (items + count - 1) / count, late = k - (count - (most * count - items));
+    return k * most - (late > 0 ? late : 0);
+}
+"""
 _WEIGHTS = """\
-enum { ST_MOST_TAPS = $M };
-
 typedef void st_weight_tile_$D(const $T *restrict planes, const int64_t *offset, int64_t plane_sample,
         const $T *restrict d_y, int64_t d_y_row, int64_t d_y_sample, int64_t samples, int64_t pixels,
         $T *restrict sums, int64_t sums_row, int64_t tiles);
@@ -150,12 +155,6 @@ typedef struct {
     int64_t sums_row;
 } st_weight_sums_$D;
 
-// The first item of piece `k`, if the last ones of `count` pieces may have one item less than the others.
-static inline int64_t st_first_of(int64_t k, int64_t items, int64_t count) {
-    const int64_t most = (items + count - 1) / count, late = k - (count - (most * count - items));
-    return k * most - (late > 0 ? late : 0);
-}
-
 // The offset of a tap in the planes. Further taps are those of the next channels.
 static inline int64_t st_offset_of_tap_$D(const st_weights_$D *w, int64_t tap) {
     const st_window *const window = &w->window;
@@ -170,7 +169,7 @@ static inline int64_t st_offset_of_tap_$D(const st_weights_$D *w, int64_t tap) {
 // Adds the gradients of the weights of `channels` channels, from the pixels of some samples.
 static void st_add_weights_$D(const st_weights_$D *w, const $T *planes, int64_t plane_sample, int64_t channels,
         const $T *d_y, int64_t d_y_row, int64_t d_y_sample, int64_t samples, int64_t pixels, $T *sums) {
-    int64_t offset[ST_MOST_TAPS];
+    int64_t offset[$M];
     for (int64_t tap = 0; tap < w->tile_channels * w->tile_taps; ++tap) {
         offset[tap] = st_offset_of_tap_$D(w, tap);
     }
