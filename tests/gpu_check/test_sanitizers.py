@@ -22,8 +22,8 @@ def test_what_the_sanitizers_run_can_be_exported(
 ) -> None:
     files = function.stage(*arguments.values()).export(tmp_path)  # type: ignore[attr-defined]
     assert {path.name for path in files} >= {"Makefile", "main.c"}
-    main = (tmp_path / "main.c").read_text()
-    assert all(f'"{name}"' in main for name in arguments)
+    inputs = (tmp_path / "main.c").read_text() + next(tmp_path.glob("*_arrays.h")).read_text()
+    assert all(f'"{name}"' in inputs for name in arguments)
 
 
 KINDS = {
