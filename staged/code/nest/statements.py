@@ -135,7 +135,7 @@ class Statements:
         low.need(f"check_{s.meaning}")
         site, given = Literal(str(low.site(s.where))), low.operand(s.index).expr
         place = Call(f"st_check_{s.meaning}", (self.record, site, given, self.extent(s)))
-        index = low.constant("index", INDEX, place)
+        index = low.constant(s.target.name, INDEX, place)
         low.code.add(If(Infix("<", index, ZERO), (Jump("return"),)))
         low.values[s.target] = Value(index, i64)
 

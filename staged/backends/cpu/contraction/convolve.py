@@ -15,7 +15,7 @@ from staged.backends.cpu.contraction.planes import planes_support, window_value
 from staged.backends.cpu.contraction.product_tile import ConvolutionTile, ProductTile
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Epilogue
-from staged.backends.cpu.contraction.tile import aligned_to, emit_constant
+from staged.backends.cpu.contraction.tile import TILE_START, aligned_to, emit_constant
 from staged.backends.cpu.contraction.vectors import Vector, support_for
 from staged.code.support.library import Snippet
 from staged.code.writer import Writer
@@ -59,7 +59,7 @@ def emit_convolved(plan: WindowPlan) -> ContractionKernel:
     snippets.append(_snippet(vector, "convolution_sizes", _SIZES))
     snippets += [tile.snippet for row in tiles for tile in row]
     snippets += [function for row in functions for function in row]
-    snippets += [_snippet(vector, "next_convolved", _NEXT)]
+    snippets += [TILE_START, _snippet(vector, "next_convolved", _NEXT)]
     snippets += [_snippet(vector, "convolve", _CONVOLVE)] if spec.epilogue is None else []
     return ContractionKernel(
         spec.name,
@@ -155,11 +155,6 @@ static inline int64_t st_large_parts_$D(int64_t size, int64_t large) {
     return count > 0 ? count : 0;
 }
 
-// The first element of a part.
-static inline int64_t st_part_$D(int64_t large, int64_t large_parts, int64_t part) {
-    return part * large - (part > large_parts ? part - large_parts : 0);
-}
-
 // Goes to the next work item: lays out its planes.
 static inline __attribute__((always_inline)) void st_next_planes_$D(const st_convolution_$D *s, const $T *x,
         $T *scratch, st_convolved_$D *p) {
@@ -167,8 +162,8 @@ static inline __attribute__((always_inline)) void st_next_planes_$D(const st_con
     const int64_t blocks = (s->height + s->block_rows - 1) / s->block_rows;
     const int64_t large_blocks = st_large_parts_$D(s->height, s->block_rows);
     const int64_t block = p->item % blocks, image = p->item / blocks;
-    const int64_t first_row = st_part_$D(s->block_rows, large_blocks, block);
-    const int64_t rows = st_part_$D(s->block_rows, large_blocks, block + 1) - first_row;
+    const int64_t first_row = st_tile_start(block, s->block_rows, large_blocks, 1);
+    const int64_t rows = st_tile_start(block + 1, s->block_rows, large_blocks, 1) - first_row;
     const $T *const from = x + image * s->inner * w->height * w->width;
     if (s->is_in_place) {
         p->planes = from + first_row * w->columns;
@@ -210,8 +205,8 @@ static inline __attribute__((always_inline)) bool st_next_convolved_$D(const st_
     const int64_t large_panels = st_large_parts_$D(vectors, s->tile_vectors);
     const bool has_fewer_rows = large_tiles < tiles && p->tile >= large_tiles;
     const bool is_narrower = large_panels < panels && p->panel >= large_panels;
-    const int64_t row = st_part_$D(s->tile_rows, large_tiles, p->tile), rows = s->tile_rows - has_fewer_rows;
-    const int64_t col = st_part_$D(s->tile_vectors, large_panels, p->panel) * $LANES;
+    const int64_t row = st_tile_start(p->tile, s->tile_rows, large_tiles, 1), rows = s->tile_rows - has_fewer_rows;
+    const int64_t col = st_tile_start(p->panel, s->tile_vectors, large_panels, 1) * $LANES;
     const int64_t width = (s->tile_vectors - is_narrower) * $LANES;
     const int64_t cols = here % width == 0 || here - col >= width ? width : here - col;
     const int64_t pixels = s->height * s->window.columns;

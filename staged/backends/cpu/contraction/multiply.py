@@ -18,7 +18,7 @@ from staged.backends.cpu.contraction.operands import batch_terms, kernel_paramet
 from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel
-from staged.backends.cpu.contraction.tile import Split, emit_constant
+from staged.backends.cpu.contraction.tile import TILE_START, Split, emit_constant
 from staged.backends.cpu.contraction.vectors import Vector, support_for
 from staged.code.support.library import Snippet
 from staged.code.writer import Writer
@@ -81,7 +81,7 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
                 place = ", ".join(f"tile.{field}" for field in "batch row col rows cols sums ld".split())
                 t.statement(f"{spec.epilogue.function}({place}{spec.epilogue.passed});")
     text = str(t)
-    snippets = [_snippet(vector, "product_sizes", _SIZES)]
+    snippets = [_snippet(vector, "product_sizes", _SIZES), TILE_START]
     snippets += [each for row in tiles for tile in row for each in (tile.snippet, shared_function(tile))]
     snippets += [_snippet(vector, copy, _COPIES[copy]) for copy in dict.fromkeys((left, right, turn)) if copy]
     snippets.append(_snippet(vector, "multiply", _MULTIPLY))
@@ -163,11 +163,6 @@ typedef struct {
     int64_t first_row_tile, end_row_tile, first_col_tile, end_col_tile;
     const $T *left, *right;
 } st_tile_$D;
-
-// Where tile number `index` begins: the first `large` tiles have the size `size`, the others are `less` smaller.
-static inline int64_t st_tile_start(int64_t index, int64_t size, int64_t large, int64_t less) {
-    return index * size - (index > large ? (index - large) * less : 0);
-}
 """
 _COPIES = {
     "copy_rows": """\

@@ -179,7 +179,7 @@ typedef struct {
 """
 _PLANES = """\
 // Copies rows of `count` items. Vectors may go beyond a row that is not one of the last: the next row is copied later.
-static inline __attribute__((always_inline)) void st_copy_rows_$D($T *target, int64_t target_row, const $T *source,
+static inline __attribute__((always_inline)) void st_copy_pixels_$D($T *target, int64_t target_row, const $T *source,
         int64_t source_row, int64_t rows, int64_t count) {
     const int64_t beyond = (count + $LANES - 1) / $LANES * $LANES - count;
     const int64_t row = target_row < source_row ? target_row : source_row;
@@ -256,7 +256,7 @@ static inline __attribute__((always_inline)) void st_planes_$D(const st_window *
             } else if (source_row == w->columns) {
                 st_copy_$D(first + begin, pixel, (here - 1) * w->columns + count);  // one run, with pixels between rows
             } else {
-                st_copy_rows_$D(first + begin, w->columns, pixel, source_row, here, count);
+                st_copy_pixels_$D(first + begin, w->columns, pixel, source_row, here, count);
             }
             st_zero_columns_$D(first, w->columns, here, 0, begin);
             st_zero_columns_$D(first, w->columns, here, end, w->columns);

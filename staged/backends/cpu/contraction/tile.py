@@ -16,8 +16,19 @@ from dataclasses import dataclass
 from staged.backends.cpu.contraction.spec import Epilogue, Parameter
 from staged.backends.cpu.contraction.text import added, times
 from staged.backends.cpu.contraction.vectors import Vector, copied, transpose_function
+from staged.code.support.library import Snippet
 from staged.code.writer import Writer
 from staged.ir.machine import Machine
+
+TILE_START = Snippet(
+    "tile_start",
+    """\
+// Where tile number `index` begins: the first `large` tiles have the size `size`, the others are `less` smaller.
+static inline int64_t st_tile_start(int64_t index, int64_t size, int64_t large, int64_t less) {
+    return index * size - (index > large ? (index - large) * less : 0);
+}
+""",
+)
 
 
 @dataclass(frozen=True, slots=True)
