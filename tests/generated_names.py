@@ -113,7 +113,7 @@ def training(model: Any, x: Any, y: Any) -> Any:
 
 
 @named(
-    "x y hidden logits loss d_logits fc1_weight fc2_bias",
+    "x y hidden logits d_logits fc1_weight fc2_bias",
     "forward: fc1_relu fc2 cross_entropy; backward: d_fc2_relu; "
     "update: update_fc1_weight update_fc1_bias update_fc2_weight update_fc2_bias",
 )
@@ -121,7 +121,7 @@ def an_mlp() -> Any:
     return training(MLP(), floats(16, 64), labels(16, 10))
 
 
-@named("x y first second pooled logits loss conv1_weight conv2_bias fc_weight")
+@named("x y first second pooled logits conv1_weight conv2_bias fc_weight")
 def a_cnn() -> Any:
     return training(CNN(), floats(8, 1, 16, 16), labels(8, 10))
 
@@ -152,7 +152,7 @@ class Transformer(nn.Module):
         return st.reshape(self.head(x), (-1, 11))
 
 
-@named("indices y x given attended between loss head_weight tokens_weight blocks up_weight")
+@named("indices y x given attended between head_weight tokens_weight blocks up_weight")
 def a_transformer() -> Any:
     model = Transformer()
     opt = optim.SGD(model.parameters(), lr=0.1)
