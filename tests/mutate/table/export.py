@@ -303,7 +303,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an exported program reads an array of the caller's that is NULL",
-        "backends.host.file:ProgramFile.checked_fields",
+        "backends.host.checked_fields:rows_of_fields",
         "not each.scalar and 0 not in each.shape",
         "each.role == 'output' and 0 not in each.shape",
         ("tests/test_exported_state.py", "-k", "null"),

@@ -159,11 +159,11 @@ static void cross_entropy(const float *out, const int32_t *y, float *cross_entro
                     st_exp_f32(out[i * 4 + j] - top_chosen - log_sum) - (float)((int32_t)j == y_i);
             d_out[i * 4 + j] = d_out_factor * 0.0625f;
         }
-        const int64_t index_ = st_check_label(host, 0, y_i, 4);
-        if (index_ < 0) {
+        const int64_t out_index = st_check_label(host, 0, y_i, 4);
+        if (out_index < 0) {
             return;
         }
-        total += log_sum - (out[i * 4 + index_] - top_chosen);
+        total += log_sum - (out[i * 4 + out_index] - top_chosen);
     }
     cross_entropy_total[0] = total;
 }
