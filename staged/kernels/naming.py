@@ -182,7 +182,8 @@ class Naming:
             return hint
         if main is not None and not steps:
             return f"compute_{hint}"
-        if steps and kernel and phases[0] == "forward" and not any(map(verb_of, ops)):
+        in_layer = ops[-1].where is not None and bool(ops[-1].where.part)
+        if steps and kernel and in_layer and phases[0] == "forward" and not any(map(verb_of, ops)):
             return kernel
         if steps:
             return before + "_".join(steps[-MOST_STEPS:])
