@@ -16,7 +16,7 @@ from staged.backends.cpu.contraction.product_tile import ConvolutionTile, Produc
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Epilogue
 from staged.backends.cpu.contraction.tile import TILE_START, aligned_to, emit_constant
-from staged.backends.cpu.contraction.vectors import Vector, support_for
+from staged.backends.cpu.contraction.vectors import snippet_of, support_for
 from staged.code.support.library import Snippet
 from staged.code.writer import Writer
 
@@ -56,11 +56,12 @@ def emit_convolved(plan: WindowPlan) -> ContractionKernel:
             _emit_tiles(t, plan, spec.epilogue, f"{images}, {weights}, NULL, {scratch}")
     text = str(t)
     snippets = [snippet for _, snippet in planes_support(vector)]
-    snippets.append(_snippet(vector, "convolution_sizes", _SIZES))
+    words = {"$SUMS": _SUMS * vector.lanes, "$ALIGNED": aligned_to(vector)}
+    snippets.append(snippet_of(vector, "convolution_sizes", _SIZES, words))
     snippets += [tile.snippet for row in tiles for tile in row]
     snippets += [function for row in functions for function in row]
-    snippets += [TILE_START, _snippet(vector, "next_convolved", _NEXT)]
-    snippets += [_snippet(vector, "convolve", _CONVOLVE)] if spec.epilogue is None else []
+    snippets += [TILE_START, snippet_of(vector, "next_convolved", _NEXT)]
+    snippets += [snippet_of(vector, "convolve", _CONVOLVE)] if spec.epilogue is None else []
     return ContractionKernel(
         spec.name,
         text,
@@ -92,20 +93,6 @@ def _emit_tiles(t: Writer, plan: WindowPlan, epilogue: Epilogue, operands: str) 
         fields = "batch row col rows cols sums ld".split()
         place = ", ".join(str(sizes.get(field) or f"tile.{field}") for field in fields)
         t.statement(f"{epilogue.function}({place}{epilogue.passed});")
-
-
-def _snippet(vector: Vector, name: str, text: str) -> Snippet:
-    """Support for a vector: `$T` is its scalar, `$D` its dtype."""
-    replaced = {
-        "$T": vector.scalar,
-        "$D": str(vector.dtype),
-        "$LANES": str(vector.lanes),
-        "$SUMS": str(_SUMS * vector.lanes),
-        "$ALIGNED": aligned_to(vector),
-    }
-    for word, by in replaced.items():
-        text = text.replace(word, by)
-    return Snippet(f"{name}_{vector.dtype}", text)
 
 
 _COPY = "st_copy_$D( st_zero_$D("

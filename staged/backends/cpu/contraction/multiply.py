@@ -19,8 +19,7 @@ from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel
 from staged.backends.cpu.contraction.tile import TILE_START, Split, emit_constant
-from staged.backends.cpu.contraction.vectors import Vector, support_for
-from staged.code.support.library import Snippet
+from staged.backends.cpu.contraction.vectors import snippet_of, support_for
 from staged.code.writer import Writer
 
 
@@ -81,10 +80,11 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
                 place = ", ".join(f"tile.{field}" for field in "batch row col rows cols sums ld".split())
                 t.statement(f"{spec.epilogue.function}({place}{spec.epilogue.passed});")
     text = str(t)
-    snippets = [_snippet(vector, "product_sizes", _SIZES), TILE_START]
+    words = {"$V": vector.name, "INLINE": "inline __attribute__((always_inline))"}
+    snippets = [snippet_of(vector, "product_sizes", _SIZES), TILE_START]
     snippets += [each for row in tiles for tile in row for each in (tile.snippet, shared_function(tile))]
-    snippets += [_snippet(vector, copy, _COPIES[copy]) for copy in dict.fromkeys((left, right, turn)) if copy]
-    snippets.append(_snippet(vector, "multiply", _MULTIPLY))
+    snippets += [snippet_of(vector, copy, _COPIES[copy], words) for copy in dict.fromkeys((left, right, turn)) if copy]
+    snippets.append(snippet_of(vector, "multiply", _MULTIPLY, words))
     return ContractionKernel(
         spec.name,
         text,
@@ -117,20 +117,6 @@ def _apart(plan: MatmulPlan, operand: Operand) -> int:
 
 _LEFT = {"rows": "copy_rows", "columns": "copy_columns"}
 _RIGHT = {"rows": "copy_panel", "transpose": "transpose_panel", "gather": "gather_panel"}
-
-
-def _snippet(vector: Vector, name: str, text: str) -> Snippet:
-    """Support for a vector: `$T` is its scalar, `$D` its dtype, `$V` its type."""
-    replaced = {
-        "$T": vector.scalar,
-        "$D": str(vector.dtype),
-        "$LANES": str(vector.lanes),
-        "$V": vector.name,
-        "INLINE": "inline __attribute__((always_inline))",
-    }
-    for word, by in replaced.items():
-        text = text.replace(word, by)
-    return Snippet(f"{name}_{vector.dtype}", text)
 
 
 _SIZES = """\

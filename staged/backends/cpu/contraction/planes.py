@@ -16,7 +16,7 @@ from math import gcd
 
 from staged.backends.cpu.contraction.spec import Conv2dSpec
 from staged.backends.cpu.contraction.tile import members
-from staged.backends.cpu.contraction.vectors import Vector
+from staged.backends.cpu.contraction.vectors import Vector, snippet_of
 from staged.code.support.library import Snippet
 
 
@@ -159,11 +159,7 @@ def _pair(sizes: tuple[int, int]) -> str:
 
 def planes_support(vector: Vector) -> list[tuple[str, Snippet]]:
     """The functions that fill planes."""
-    words = {"$T": vector.scalar, "$D": str(vector.dtype), "$LANES": str(vector.lanes), "$V": vector.unaligned}
-    text = _PLANES
-    for word, by in words.items():
-        text = text.replace(word, by)
-    return [("", Snippet("window", _WINDOW)), ("", Snippet(f"planes_{vector.dtype}", text))]
+    return [("", Snippet("window", _WINDOW)), ("", snippet_of(vector, "planes", _PLANES, {"$V": vector.unaligned}))]
 
 
 _WINDOW = """\

@@ -85,19 +85,6 @@ def each_piece(t: Writer, index: str, split: Split, first: str = "0", stop: str 
         yield size
 
 
-def emit_rows_of_block(t: Writer, blocks: Split) -> tuple[str, str]:
-    """Lines that find where the rows of `block` begin, and how many they are; returns how both are said."""
-    if blocks.count == 1:
-        return "0", str(blocks.large)
-    if not blocks.small_count:
-        t.line(f"const int64_t first_row = block * {blocks.large};")
-        return "first_row", str(blocks.large)
-    late = f"(block > {blocks.large_count} ? block - {blocks.large_count} : 0)"
-    t.line(f"const int64_t first_row = block * {blocks.large} - {late};")
-    t.line(f"const int64_t rows = block < {blocks.large_count} ? {blocks.large} : {blocks.large - 1};")
-    return "first_row", "rows"
-
-
 def emit_constant(t: Writer, name: str, lines: Iterable[Mapping[str, object]]) -> None:
     """The definition of a constant struct; fields that are 0 are left out."""
     t.line(f"static const {name} = {{")

@@ -5,7 +5,7 @@ Tested by `tests/backends/host/test_contraction_matmul.py` and `tests/backends/h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from staged.code.support.library import Snippet
@@ -63,6 +63,14 @@ def grouped(expression: str) -> str:
 
 def vector_of(machine: Machine, dtype: DType) -> Vector:
     return Vector(dtype, machine.lanes(dtype.size))
+
+
+def snippet_of(vector: Vector, name: str, text: str, words: Mapping[str, object] | None = None) -> Snippet:
+    """Support for a vector: `$T` is its scalar, `$D` its dtype, `$LANES` their number. `words` are further ones."""
+    known = {"$T": vector.scalar, "$D": vector.dtype, "$LANES": vector.lanes}
+    for word, by in {**known, **(words or {})}.items():
+        text = text.replace(word, str(by))
+    return Snippet(f"{name}_{vector.dtype}", text)
 
 
 def copy_support(vector: Vector) -> Snippet:

@@ -12,7 +12,7 @@ from staged.backends.cpu.contraction.product_tile import INLINE
 from staged.backends.cpu.contraction.spec import Parameter
 from staged.backends.cpu.contraction.text import times
 from staged.backends.cpu.contraction.tile import aligned_to, declared, each_row
-from staged.backends.cpu.contraction.vectors import Vector, index_name, index_type, sum_lanes_function
+from staged.backends.cpu.contraction.vectors import Vector, index_name, index_type, snippet_of, sum_lanes_function
 from staged.code.support.library import Snippet
 from staged.code.support.vectors import vector_snippet
 from staged.code.writer import Writer
@@ -114,8 +114,7 @@ class WeightTile:
 
 def weights_support(vector: Vector) -> list[tuple[str, Snippet]]:
     """The functions that accumulate the gradients of the weights of a work item, and their sizes."""
-    text = _WEIGHTS.replace("$T", vector.scalar).replace("$D", str(vector.dtype)).replace("$M", str(MOST_TAPS))
-    return [("", Snippet("first_of", _FIRST_OF)), ("", Snippet(f"weights_{vector.dtype}", text))]
+    return [("", Snippet("first_of", _FIRST_OF)), ("", snippet_of(vector, "weights", _WEIGHTS, {"$M": MOST_TAPS}))]
 
 
 _FIRST_OF = """\
