@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from staged.ir.loops import ArrayRef, Axis, Load, Loop, Store
+from staged.ir.loops import Accumulate, ArrayRef, Axis, Load, Loop, Store
 from staged.ir.rewrites import Rewriting
 
 
@@ -220,6 +220,9 @@ class Schedule:
         if any(isinstance(s, Loop) for s in loop.body):
             return 1
         count = max(1, min(self.unroll, loop.axis.extent // self.lanes))
+        totals = [s.reduction.op for s in loop.body if isinstance(s, Accumulate)]
+        if loop.axis.extent < 2 * count * self.lanes and all(op.is_extreme for op in totals):
+            return 1  # one loop, whose last vector may cover items twice, is shorter and as fast
         # Where whole iterations end is found by masking when the program counts them: a power of two.
         return count if loop.axis.dim is None else 1 << (count.bit_length() - 1)
 

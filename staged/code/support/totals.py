@@ -51,21 +51,18 @@ def _snippet(op: Declaration, combine: str, dtype: DType, vectors: int, lanes: i
 
 
 _COMBINED = [
-    (op, op.combine.name)
+    (op, op.combine.name, vectors)
     for op in reductions()
     if op.vector != "never" and op.combine is not None and op.combine.name in {**ARITHMETIC, **EXTREMES}
+    for vectors in ((1, MOST_VECTORS) if op.is_extreme else range(1, MOST_VECTORS + 1))
 ]
+"""Schedules use one vector for the extremes of short rows."""
 SNIPPETS = (
     *(
         _snippet(op, combine, dtype, vectors)
         for dtype in (f32, f64)
-        for op, combine in _COMBINED
-        for vectors in range(2, MOST_VECTORS + 1)
+        for op, combine, vectors in _COMBINED
+        if vectors > 1
     ),
-    *(
-        _snippet(op, combine, f32, vectors, lanes)
-        for lanes in HALVES
-        for op, combine in _COMBINED
-        for vectors in range(1, MOST_VECTORS + 1)
-    ),
+    *(_snippet(op, combine, f32, vectors, lanes) for lanes in HALVES for op, combine, vectors in _COMBINED),
 )

@@ -31,13 +31,14 @@ def test_a_sum_is_of_pairs_of_vectors_and_then_of_halves(vectors: int):
     np.testing.assert_array_equal(program(x), lanes[:, 0])
 
 
-@pytest.mark.parametrize("vectors", [2, 3, 4])
+@pytest.mark.parametrize("vectors", [3, 8])
 def test_the_largest_of_totals_is_nan_if_one_is(vectors: int):
     x = np.random.default_rng(vectors).uniform(-1, 1, (vectors * LANES + 1, vectors * LANES)).astype(np.float32)
     x[np.arange(vectors * LANES), np.arange(vectors * LANES)] = np.nan
     program = st.function(lambda x: (st.max(x, axis=1), st.min(x, axis=1)), target="x86-64-v3").stage(x)
-    assert f"st_max{vectors}_f32v(" in program.source
-    assert f"st_min{vectors}_f32v(" in program.source
+    of_several = "4" if vectors >= 2 * MOST_VECTORS else ""
+    assert f"st_max{of_several}_f32v(" in program.source
+    assert f"st_min{of_several}_f32v(" in program.source
     largest, smallest = program(x)
     np.testing.assert_array_equal(largest, x.max(axis=1))
     np.testing.assert_array_equal(smallest, x.min(axis=1))

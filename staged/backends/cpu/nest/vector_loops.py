@@ -17,6 +17,8 @@ Tested by `tests/backends/host/test_vector_plan.py` and `tests/kernels/test_sche
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from staged.backends.cpu.nest.copies import Copies, is_run, is_transposition
 from staged.backends.cpu.nest.vector_plan import feeds, may_repeat
 from staged.backends.cpu.nest.vector_statements import VectorStatements
@@ -114,11 +116,13 @@ class VectorLoops:
         if count > 1:
             step = lanes * count
             left, whole = self.whole_iterations(begin, end, extent, step)
-            with low.loop(i, start, whole, Literal(str(step))):
+            is_once = first == 0 and number_in(whole) == step
+            with nullcontext() if is_once else low.loop(i, start, whole, Literal(str(step))):
                 u = low.variable("u", SHORT_INDEX)
                 with low.loop(u, ZERO, Literal(str(count)), unroll=count):
                     self.totals.unrolled = u
-                    low.axes[axis] = low.on_axis(axis, Infix("+", i, Infix("*", u, Literal(str(lanes)))))
+                    item = Infix("*", u, Literal(str(lanes)))
+                    low.axes[axis] = low.on_axis(axis, item if is_once else Infix("+", i, item))
                     self.body(loop)
                     self.totals.unrolled = None
             low.axes[axis] = low.on_axis(axis, i)

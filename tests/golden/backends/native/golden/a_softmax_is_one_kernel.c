@@ -26,34 +26,20 @@ typedef struct {
 static void softmax(const float *logits, float *softmax, unsigned char *scratch, int64_t begin, int64_t end) {
     float *const row = (void *)scratch;
     for (int64_t i = begin; i < end; ++i) {
-        f32v logits_largest_v[4] = {-INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0},
-                -INFINITY - (f32v){0}};
-        for (int64_t j = 0; j < 64; j += 64) {
-            #pragma GCC unroll 4
-            for (int u = 0; u < 4; ++u) {
-                const f32v logits_j = *(const f32v_u *)(logits + i * 100 + j + u * 16);
-                logits_largest_v[u] = st_maximum_f32v(logits_j, logits_largest_v[u]);
-            }
-        }
-        for (int64_t j = 64; j < 96; j += 16) {
-            const f32v logits_j = *(const f32v_u *)(logits + i * 100 + j);
+        f32v logits_largest_v[1] = {-INFINITY - (f32v){0}};
+        for (int64_t j = 0; j < 100; j += 16) {
+            const int64_t at = j < 84 ? j : 84;
+            const f32v logits_j = *(const f32v_u *)(logits + i * 100 + at);
             logits_largest_v[0] = st_maximum_f32v(logits_j, logits_largest_v[0]);
         }
-        {
-            // the last 16, 12 of them a second time
-            const f32v logits_j = *(const f32v_u *)(logits + i * 100 + 84);
-            logits_largest_v[0] = st_maximum_f32v(logits_j, logits_largest_v[0]);
-        }
-        const float logits_largest = st_max4_f32v(logits_largest_v);
+        const float logits_largest = st_max_f32v(logits_largest_v);
         f32v logits_softmax_total_v[4] = {0};
-        for (int64_t j = 0; j < 64; j += 64) {
-            #pragma GCC unroll 4
-            for (int u = 0; u < 4; ++u) {
-                const f32v logits_difference_exponential =
-                        st_exp_f32v(*(const f32v_u *)(logits + i * 100 + j + u * 16) - logits_largest);
-                logits_softmax_total_v[u] += logits_difference_exponential;
-                *(f32v_u *)(row + j + u * 16) = logits_difference_exponential;
-            }
+        #pragma GCC unroll 4
+        for (int u = 0; u < 4; ++u) {
+            const f32v logits_difference_exponential =
+                    st_exp_f32v(*(const f32v_u *)(logits + i * 100 + u * 16) - logits_largest);
+            logits_softmax_total_v[u] += logits_difference_exponential;
+            *(f32v_u *)(row + u * 16) = logits_difference_exponential;
         }
         for (int64_t j = 64; j < 96; j += 16) {
             const f32v logits_difference_exponential =
