@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from staged.ir.nodes import Block, Op, Value, VariableRef, walk_op
-from staged.ir.structure import VARIABLE_READ
+from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
+from staged.ir.types import TensorType, i64
 from staged.passes.rolling.names import numbered
 from staged.passes.rolling.pieces import Chain, chain_of
 from staged.passes.rolling.repeats import Keys, Name, Repeat, repeats
@@ -23,14 +24,33 @@ FEWEST_IN_FAMILIES = 4
 """Fewer pieces of so many ops become a loop too, if all Variables that differ are families of other loops."""
 
 
+def can_be_early(chain: Chain) -> bool:
+    """Return whether the ops among the pieces that belong to none may come before the first piece."""
+    inside = {op for piece in chain.pieces for op in piece}
+    effects = [effect for op in inside for each in walk_op(op) for effect in each.effects]
+    ops = chain.block.ops
+    first, last = ops.index(chain.pieces[0][0]), ops.index(chain.pieces[-1][-1])
+    among = [op for op in ops[first:last] if op not in inside]
+    writes = {effect.target for op in among for effect in op.effects if effect.kind == "write"}
+    return (
+        not any(operand in chain.numbers for op in among for operand in op.operands)
+        and not writes.intersection(effect.target for effect in effects)
+        and not (writes and any(effect.kind in ("fail", "io") for effect in effects))
+    )
+
+
 def is_worth(count: int, size: int) -> bool:
     """Return whether so many pieces of so many ops become a loop."""
     return size >= (SMALLEST if count >= ALWAYS else FEWEST_OPS)
 
 
-def chains_of(block: Block, keys: Keys) -> Iterable[Chain]:
-    """The chains of a block, and those of the blocks of all other ops."""
+def chains_of(block: Block, keys: Keys, has_device: bool = False) -> Iterable[Chain]:
+    """The chains of a block, and those of the blocks of all other ops. In a program with a device, numbers that count
+    calls of a layer stay outside of the pieces: no CUDA graph could have the loop.
+    """
     floating = _floating(block)
+    if has_device:
+        floating |= _counters(block, floating)
     ops = [op for op in block.ops if op not in floating]
     inside: set[Op] = set()
     names = [numbered(op) for op in ops]
@@ -46,7 +66,7 @@ def chains_of(block: Block, keys: Keys) -> Iterable[Chain]:
     for op in ops:
         if op not in inside and not op.declared.is_opaque:
             for inner in op.blocks:
-                yield from chains_of(inner, keys)
+                yield from chains_of(inner, keys, has_device)
 
 
 def _best_chain(block: Block, ops: Sequence[Op], names: Sequence[Name], repeat: Repeat) -> Chain | None:
@@ -102,3 +122,26 @@ def _floating(block: Block) -> set[Op]:
 
 def _is_before(number: int, writes: Sequence[int]) -> bool:
     return not writes or (len(writes) == 1 and number < writes[0])
+
+
+def _counters(block: Block, floating: set[Op]) -> set[Op]:
+    """The ops on integers that count something: the other ops of the block use none of these integers."""
+    found = {op for op in block.ops if not op.blocks and _is_of_integers(op)}
+    while True:
+        others = [op for op in block.ops if op not in found]
+        used = {value for op in others for value in (*op.operands, *(free for b in op.blocks for free in b.free))}
+        touched = {each.target for op in others if not op.blocks and op not in floating for each in op.effects}
+        left = {
+            op
+            for op in found
+            if used.isdisjoint((*op.operands, *op.results)) and touched.isdisjoint(each.target for each in op.effects)
+        }
+        if left == found:
+            return found
+        found = left
+
+
+def _is_of_integers(op: Op) -> bool:
+    values = (*op.operands, *op.results)
+    is_access = op.declared in (VARIABLE_READ, VARIABLE_WRITE)
+    return (is_access or not op.effects) and all(value.type == TensorType(i64) for value in values)

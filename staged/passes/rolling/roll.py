@@ -19,7 +19,7 @@ from staged.ir.structure import FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.trips import COUNT, Integers, constant_of
 from staged.ir.types import CPU, SequenceType, TensorType, i64
 from staged.ir.users import Users, users_of
-from staged.passes.rolling.chains import FEWEST_IN_FAMILIES, chains_of, is_worth
+from staged.passes.rolling.chains import FEWEST_IN_FAMILIES, can_be_early, chains_of, is_worth
 from staged.passes.rolling.families import (
     Captured,
     Collected,
@@ -43,7 +43,7 @@ def roll(program: Function) -> Function:
 
     Why: lines of C, the time of all later passes and the time to compile then do not grow with the number of layers.
     Leaves: pieces that differ in more than values and Variables. Programs with several devices. In a program with a
-    device, pieces of the host, and pieces that differ in numbers: no CUDA graph could have the loop.
+    device, pieces of the host, and repeated pieces that differ in numbers: no CUDA graph could have the loop.
     Exact: an iteration has the ops of a piece in its order, on the same values; random counters, prints and writes are
     in the order of the pieces.
     """
@@ -69,11 +69,14 @@ def roll(program: Function) -> Function:
 
 
 def _plan(function: Function, keys: Keys, has_device: bool) -> Plan:
-    chains = list(chains_of(function.block, keys))
+    chains = list(chains_of(function.block, keys, has_device))
 
     def rank(chain: Chain) -> int | None:
         size = sum(map(keys.size, chain.pieces[0]))
-        if not is_layered(chain) or has_device and (_has_numbers(chain) or _is_on_host(chain)):
+        if not is_layered(chain):
+            return None
+        is_repeated = chain.block is not function.block
+        if has_device and (is_repeated and _has_numbers(chain) or _is_on_host(chain) or not can_be_early(chain)):
             return None
         return 0 if is_worth(chain.count, size) else 1 if size >= FEWEST_IN_FAMILIES else None
 
@@ -86,7 +89,7 @@ def _is_on_host(chain: Chain) -> bool:
 
 
 def _has_numbers(chain: Chain) -> bool:
-    """Return whether pieces differ in numbers or change numbers, such as a batch norm's number of batches."""
+    """Return whether pieces differ in numbers or change numbers of Variables."""
     ops = (inner for op in chain.pieces[0] for inner in walk_op(op))
     written = [op.attrs["variable"].type for op in ops if op.declared is VARIABLE_WRITE]
     types = [*(row[0].tensor for row in chain.varying), *(row[0].type for row in chain.variables), *written]

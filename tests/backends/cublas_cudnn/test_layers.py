@@ -19,8 +19,6 @@ from tests.passes.rolling.test_roll import answers
 
 pytestmark = pytest.mark.usefixtures("device")
 LOOP = "for (int64_t layer"
-COUNT_BATCHES = {"batch_norm_in_each_layer", "a_residual_stage", "a_residual_stage_that_the_program_makes"}
-"""Programs whose layers are copies in a region, because they have numbers of the host."""
 LAYERED = {name for name, (_, loops) in PROGRAMS.items() if loops}
 X = programs.X
 
@@ -31,7 +29,7 @@ def without_rolling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("staged.call.program.store_artifact", lambda *_: None)
 
 
-@pytest.mark.parametrize("name", sorted(LAYERED - COUNT_BATCHES))
+@pytest.mark.parametrize("name", sorted(LAYERED))
 def test_a_program_of_loops_has_the_bits_of_one_of_copies(
     name: str, device: Emulator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,7 +47,7 @@ def test_a_program_of_loops_has_the_bits_of_one_of_copies(
 def test_equal_layers_are_a_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "portable", on_gpu)
     function, arguments, _ = PROGRAMS[name][0]()
-    assert (LOOP in function.stage(*arguments).source) is (name not in COUNT_BATCHES)
+    assert LOOP in function.stage(*arguments).source
 
 
 def gpt(layers: int, dropout: float) -> tuple[Any, tuple[Any, ...]]:

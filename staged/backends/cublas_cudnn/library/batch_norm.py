@@ -16,10 +16,11 @@ from typing import Any
 from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGES
 from staged.backends.cublas_cudnn.library.form import MOVES
 from staged.backends.cublas_cudnn.library.running import Places, Running, running_statistics
-from staged.ir.nodes import Block, Op, Value
-from staged.ir.structure import COMPOSITE
+from staged.ir.nodes import Block, Function, Op, Value, walk_ops
+from staged.ir.structure import COMPOSITE, FOR, SEQUENCE_GET, WHILE
 from staged.ir.types import TensorType
 from staged.ir.users import Users
+from staged.ir.views import Loop
 from staged.ops.array import Array
 from staged.ops.elementwise import rsqrt, square
 from staged.ops.library_calls import FindWay, Way, library_call
@@ -42,8 +43,13 @@ def images(x: TensorType) -> tuple[int, ...]:
 class BatchNorms:
     """The ways of the batch norms of a function, in program order."""
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, function: Function, users: Users) -> None:
         self.users = users
+        self.elements: dict[Value, Value] = {}
+        """By sequence that a loop collects: its element in an iteration."""
+        for op in walk_ops(function.block):
+            if op.declared in (FOR, WHILE):
+                self.elements.update(zip(Loop(op).collected, Loop(op).elements, strict=False))
         self.places: dict[Block, Places] = {}
         self.saved: dict[Value, tuple[float, Value, Value]] = {}
         """For each variance that a call makes: eps, and what the call keeps for the gradient."""
@@ -61,9 +67,10 @@ class BatchNorms:
         x, eps, parts = op.operands[0].tensor, float(op.attrs["eps"]), op.attrs["parts"]
         if not _fits(x, eps) or _count(x) < 2:
             return None
-        running = running_statistics(op, self.users, self.places_in(block), _count(x))
+        is_collected = self.is_collected(op.results[2], eps)
+        running = running_statistics(op, self.users, self.places_in(block), _count(x), is_collected)
         if running is not None:
-            return self.with_running(op, running)
+            return self.with_running(op, running, is_collected)
         few, n = _per_channel(x), _count(x)
 
         def write(context: RecordContext, x: Array, *affine: Array) -> Sequence[Array]:
@@ -71,7 +78,7 @@ class BatchNorms:
             made = library_call(TRAINING, [x, *affine], types, KEPT, eps=eps, parts=parts)
             y, mean, unbiased, saved, rstd = made
             self.save(context, op, eps, saved, rstd)
-            return y, mean, unbiased * ((n - 1) / n)
+            return y, mean, rstd if is_collected else unbiased * ((n - 1) / n)
 
         return Way(write)
 
@@ -81,7 +88,20 @@ class BatchNorms:
             self.places[block] = {each: number for number, each in enumerate(block.ops)}
         return self.places[block]
 
-    def with_running(self, op: Op, running: Running) -> Way:
+    def is_collected(self, variance: Value, eps: float) -> bool:
+        """Return whether loops collect a variance, for gradients with `eps` alone: 1/std is collected instead."""
+        sequences = [sequence for sequence, element in self.elements.items() if element is variance]
+        reads = [user for sequence in sequences for user in self.users.get(sequence, ())]
+        if not sequences or not all(read is not None and read.declared is SEQUENCE_GET for read in reads):
+            return False
+        found = [(user, read.result) for read in reads if read is not None for user in self.users.get(read.result, ())]
+        return len(sequences) == sum(user is None for user in self.users[variance]) and all(
+            user is not None and user.attrs.get("name") == BACKWARD and user.attrs["eps"] == eps
+            and [operand for operand in user.operands if operand is value] == [user.operands[3]]
+            for user, value in found
+        )  # fmt: skip
+
+    def with_running(self, op: Op, running: Running, is_collected: bool) -> Way:
         """The same, where running statistics follow."""
         eps, parts = float(op.attrs["eps"]), op.attrs["parts"]
         few = _per_channel(op.operands[0].tensor)
@@ -95,7 +115,7 @@ class BatchNorms:
                 self.updated[update] = context.value_of(new)
             self.save(context, op, eps, saved, rstd)
             # What would read this variance takes what is kept instead.
-            return y, saved, 1.0 / square(rstd) - eps
+            return y, saved, rstd if is_collected else 1.0 / square(rstd) - eps
 
         return Way(write, (running.mean, running.variance))
 
@@ -114,9 +134,12 @@ class BatchNorms:
             return None
         few = _per_channel(x)
         kept, *saved = self.saved.get(op.operands[3], (None,))
+        read = op.operands[3].made_by(SEQUENCE_GET)
+        element = self.elements.get(read.operands[0]) if read is not None else None
+        is_collected = element in self.saved and self.is_collected(element, eps)
 
         def write(context: RecordContext, ct: Array, x: Array, mean: Array, variance: Array, *weight: Array) -> Any:
-            rstd = rsqrt(variance + eps)
+            rstd = variance if is_collected else rsqrt(variance + eps)
             if kept == eps:
                 mean, rstd = (context.handle(value) for value in saved)
             operands, parts = [x, ct, *weight, mean, rstd], "w" if weight else ""

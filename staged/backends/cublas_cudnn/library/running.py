@@ -42,11 +42,12 @@ class _Update:
     old: Value
 
 
-def running_statistics(op: Op, users: Users, places: Places, count: int) -> Running | None:
+def running_statistics(op: Op, users: Users, places: Places, count: int, is_collected: bool) -> Running | None:
     """The running statistics that follow those of a `batch_norm_training` op, with `count` elements of a channel.
 
-    `places` are those of the op's block. None where there are none, where they are on another device or not known
-    before the op, or where its variance is wanted for something else.
+    `places` are those of the op's block; `is_collected`: a loop collects the variance for gradients alone. None where
+    there are no statistics, where they are on another device or not known before the op, or where its variance is
+    wanted for something else.
     """
     _, mean, variance = op.results
     means = list(_updates(mean, users, places, 1.0))
@@ -59,7 +60,7 @@ def running_statistics(op: Op, users: Users, places: Places, count: int) -> Runn
     # What is made outside of the block is there, and so is what the block makes before the op.
     if any(old.producer in places and places[old.producer] > places[op] for old in (means[0].old, variances[0].old)):
         return None
-    if not _is_only_for(variance, updates[1], users):
+    if not _is_only_for(variance, updates[1], users, is_collected):
         return None
     return Running(means[0].factor, means[0].old, variances[0].old, updates)
 
@@ -106,9 +107,11 @@ def _other(op: Op, value: Value) -> Value:
     return second if first is value else first
 
 
-def _is_only_for(value: Value, update: Op, users: Users) -> bool:
+def _is_only_for(value: Value, update: Op, users: Users, is_collected: bool = False) -> bool:
     """Return whether only `update`, and gradients, want a value."""
     for user in users.get(value, ()):
+        if user is None and is_collected:
+            continue
         if user is update or user is not None and user.attrs.get("name") == "batch_norm_backward":
             continue
         if (

@@ -60,7 +60,7 @@ def find_ways(function: Function, options: DeviceOptions) -> FindWay:
     users = users_of(function.block)
     ways: Mapping[str, FindWay] = {
         **Attention(options).ways,
-        **BatchNorms(users).ways,
+        **BatchNorms(function, users).ways,
         **Ctc(function, users).ways,
         **Factors(users, options).ways,
         **pooling.WAYS,
