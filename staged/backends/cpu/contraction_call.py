@@ -42,15 +42,16 @@ _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]
 
 
 def emit_contraction(
-    op: Op, name: str, machine: Machine, site: Site, shared: tuple[Function, Numbers] | None = None
+    op: Op, name: str, machine: Machine, site: Site, table: str, shared: tuple[Function, Numbers] | None = None
 ) -> KernelText:
     """The C function for a `contraction` op: operands (a, b, *epilogue inputs), results from the epilogue or the
     product.
 
-    `shared` is the function of the epilogue, with the numbers of this op, if other kernels use the function, too.
+    The names of its tables begin with `table`, which products of equal sizes have in common. `shared` is the function
+    of the epilogue, with the numbers of this op, if other kernels use the function, too.
     """
     nest: Nest | None = op.attrs.get("nest")
-    operands, results = _parameter_names(op, name, nest)
+    operands, results = _parameter_names(op, name, table, nest)
     epilogue, inline, finish, snippets = None, None, None, frozenset[str]()
     may_alias: tuple[tuple[int, int], ...] = ()
     plain = spec_of(op)
@@ -69,6 +70,7 @@ def emit_contraction(
         epilogue=epilogue,
         operand_names=(operands[0], operands[1]),
         result_name=results[0],
+        table=table,
         comments=tuple(map(safe_comment, dict.fromkeys(kernel_comments(op)[:7]))),
     )
     if isinstance(spec, Conv2dSpec):
@@ -158,11 +160,11 @@ def conv2d_spec(op: Op, dtype: DType) -> Conv2dSpec:
     )  # fmt: skip
 
 
-def _parameter_names(op: Op, name: str, nest: Nest | None) -> tuple[list[str], list[str]]:
+def _parameter_names(op: Op, name: str, table: str, nest: Nest | None) -> tuple[list[str], list[str]]:
     """The names of a kernel's operands and results: the user's, except names that the function declares."""
     names = Names()
     names.layer = layer_of(op)
-    names.used |= {*LOCALS, *(f"{name}_{part}" for part in PARTS)}
+    names.used |= {*LOCALS, *(f"{name}_{part}" for part in PARTS), f"{table}_sizes"}
     operands = ["x", "d_y"]
     if op.attrs["kind"] != "conv2d_backward_weight":
         operands = [names.fresh(name_of(value) or "x") for value in op.operands[:2]]
@@ -185,8 +187,8 @@ TILE_LOCALS = frozenset(
     "acc before channel factors i meets pixels planes tap taps x x0 x1 x2 x3 y0 y1 y2 y3 y4 y5 y6 y7".split()
 )
 """The names that functions of tiles declare, to which results of an epilogue are parameters."""
-PARTS = ("epilogue", "sizes", "add_up", "offset", "taps", "rows", *(f"panel_{vectors}" for vectors in range(1, 9)))
-"""The ends of the names of the functions and tables that belong to a kernel."""
+PARTS = ("epilogue", "add_up", "offset", "taps", "rows", *(f"panel_{vectors}" for vectors in range(1, 9)))
+"""The ends of the names of the functions that belong to a kernel."""
 
 
 def _multiply_adds(op: Op) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from staged.backends.cpu.contraction_call import emit_contraction
+from staged.backends.cpu.contraction_call import emit_contraction, spec_of
 from staged.backends.cpu.nest.kernel import emit_kernel, kernel_of
 from staged.code.common_names import common_words, with_common_names
 from staged.code.dialect import C, Dialect
@@ -53,6 +53,8 @@ class KernelLibrary:
         self.site = site
         self.known: dict[object, KernelText] = {}
         """By loop nest and schedule, and by source code without names and comments."""
+        self.tables: dict[object, str] = {}
+        """The name of the first contraction of each size."""
 
     def kernel(self, op: Op) -> KernelText:
         """The C function for an op that is one step."""
@@ -145,7 +147,7 @@ class KernelLibrary:
                 code = replace(code, name=name, comments=(f"Finishes tiles of {len(users)} products.",))
                 for user, numbers in zip(users, rows, strict=True):
                     own = user.kernel.name
-                    made[own] = emit_contraction(user.op, own, self.machine, self.site, (code, numbers))
+                    made[own] = self.product(user.op, own, (code, numbers))
         return made
 
     def _merged(self, users: Sequence[User], code: Function, rows: Sequence[Numbers]) -> dict[str, KernelText]:
@@ -168,8 +170,13 @@ class KernelLibrary:
     def emit(self, op: Op, name: str) -> KernelText:
         """The text of a function of this name."""
         if op.declared is CONTRACTION:
-            return emit_contraction(op, name, self.machine, self.site)
+            return self.product(op, name)
         return emit_kernel(op, name, self.machine, self.site, self.dialect)
+
+    def product(self, op: Op, name: str, epilogue: tuple[Function, Numbers] | None = None) -> KernelText:
+        """A contraction, which has the tables of the first one of equal sizes."""
+        table = self.tables.setdefault(spec_of(op), name)
+        return emit_contraction(op, name, self.machine, self.site, table, epilogue)
 
 
 def _as_one(kernel: KernelText, one: KernelText) -> KernelText:
@@ -209,11 +216,14 @@ def _common_name(users: Sequence[User]) -> str:
     """A name for the work of these kernels: their only op, such as `max_pool2d`; else the common part of their names,
     such as `bias_gradient` for `d_fc1_bias` and `d_fc2_bias`, and the op that they begin with.
     """
-    inside = users[0].op.blocks[0].ops if users[0].op.blocks else ()
+    one = users[0].op
+    inside = one.blocks[0].ops if one.blocks else ()
     ops = [op for op in inside if not op.declared.is_move and op.declared.kind != "source"] or inside[-1:]
     first = ops[0].name if ops and ops[0].declared.kind not in ("elementwise", "reduction", "broadcast") else ""
     if first and len(ops) == 1:
         return first
+    if one.declared is CONTRACTION and not inside:
+        return str(one.attrs["kind"])
     words = common_words([user.kernel.name for user in users])
     is_gradient = words[:1] == ["d"]
     words = [word for word in dict.fromkeys(words) if len(word) > 1 and not word.isdigit()]

@@ -110,7 +110,7 @@ class Kernel:
 def unreserved(kernel: ContractionKernel) -> set[str]:
     """The names in functions with names of the user that a value of the user may have, too."""
     given = {name for _, name in kernel.parameters} | {kernel.function, "put"}
-    given |= {f"{kernel.function}_{part}" for part in PARTS}
+    given |= {f"{kernel.function}_{part}" for part in PARTS} | {table.name for table in kernel.tables}
     found: set[str] = set()
     for function in re.sub(r"//.*|#.*|__attribute__\S*", "", kernel.text).split("\n}\n"):
         names = {*re.findall(r"(?<![\w.])[A-Za-z_]\w*", function)}

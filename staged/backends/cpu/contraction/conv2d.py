@@ -91,4 +91,5 @@ def pointwise_product(spec: Conv2dSpec) -> MatmulSpec | None:
         right_first=True,
         result_name=spec.result_name,
         comments=spec.comments,
+        table=spec.table,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from staged.backends.cpu.contraction.planes import Window, backward_window, flattened, forward_window
+from staged.backends.cpu.contraction.product_tile import SHARED_STEPS
 from staged.backends.cpu.contraction.spec import Conv2dSpec
 from staged.backends.cpu.contraction.tile import Split, TileChoice, choose_tile, split_evenly
 from staged.backends.cpu.contraction.vectors import Vector, vector_of
@@ -45,6 +46,11 @@ class WindowPlan:
     @property
     def taps(self) -> int:
         return self.spec.kh * self.spec.kw
+
+    @property
+    def is_short(self) -> bool:
+        """Whether sums are so short that a kernel needs constants to be fast."""
+        return self.taps > 1 and self.inner * self.taps < SHARED_STEPS
 
     @property
     def offsets(self) -> list[int]:

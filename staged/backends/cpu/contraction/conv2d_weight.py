@@ -12,10 +12,10 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from staged.backends.cpu.contraction.operands import kernel_parameters
+from staged.backends.cpu.contraction.items import Table, finished, kernel_with_sizes
 from staged.backends.cpu.contraction.planes import (
     Window,
     flattened,
@@ -25,16 +25,14 @@ from staged.backends.cpu.contraction.planes import (
     window_members,
 )
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
-from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec, variable_of
-from staged.backends.cpu.contraction.tile import Split, members, split_evenly
-from staged.backends.cpu.contraction.vectors import Vector, support_for, vector_of
+from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
+from staged.backends.cpu.contraction.tile import Split, split_evenly
+from staged.backends.cpu.contraction.vectors import Vector, vector_of
 from staged.backends.cpu.contraction.weight_tile import MOST_TAPS, SHARED_VECTORS, WeightTile, weights_support
-from staged.code.expr import Cast, Member, Name, Setting, Variable, call
-from staged.code.printer import print_function
+from staged.code.expr import Cast, Expr, Name, Variable, call
 from staged.code.support.library import Snippet
-from staged.code.tree import Declare, Do, For, Function, Parameter, Statement
-from staged.code.types import INDEX, CType, word
-from staged.code.writer import INDENT, WIDTH, Writer, broken
+from staged.code.tree import Declare, Do, For, Statement
+from staged.code.types import INDEX, word
 from staged.ir.machine import Machine
 
 VECTORS_PER_BLOCK = 64  # pixels, in vectors, between two additions of lanes: enough to make these cheap
@@ -207,45 +205,25 @@ def tap_groups(spec: Conv2dSpec, channels: int, registers: int) -> tuple[tuple[T
 def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     """The kernel; the epilogue gets a work item's weights at once: rows are output channels, columns (c, ky, kx)."""
     plan = plan_backward_weight(spec, machine)
-    vector, epilogue = plan.vector, spec.epilogue
-    sizes = Setting(
-        f"&{spec.name}_sizes", Variable("sizes", CType(f"const st_weights_{vector.dtype} *", is_pointer=True))
-    )
-    parameters = [variable_of(parameter) for parameter in kernel_parameters(spec, has_scratch=True)]
-    by_name = {variable.text: variable for variable in parameters}
-    x, d_y, scratch = (by_name[name] for name in (*spec.operand_names, "scratch"))
-    item, sums = Variable("item", INDEX), Variable("sums", word(f"st_weight_sums_{vector.dtype}"))
-    function = f"st_gradient_of_weights_{vector.dtype}"
-    result = Name("NULL") if epilogue is not None else by_name[spec.result_name]
-    gradient = call(function, sizes, item, x, d_y, scratch, result)
-    body: tuple[Statement, ...] = (Do(Cast("void", gradient)),)
-    if epilogue is not None:
-        tile = (Member(sums, name, arrow=False) for name in ("row", "column", "rows", "columns", "sums", "sums_row"))
-        passed = (by_name[name] for _, name in epilogue.parameters)
-        body = Declare(sums, gradient), Do(call(epilogue.function, 0, *tile, *passed, *epilogue.numbers))
-    code = Function(
-        spec.name,
-        tuple(map(Parameter, parameters)),
-        (For(item, by_name["begin"], by_name["end"], body),),
-        spec.comments,
-    )
-    text = print_function(code)
-    table, tiles = _sizes(plan, sizes.text.removeprefix("&"))
-    support = (*planes_support(vector), *weights_support(vector), *(("", each) for each in tiles))
-    return ContractionKernel(
-        spec.name,
-        text,
-        tuple((each.type.before_name, each.text) for each in parameters),
-        plan.work_items,
-        "",
-        (plan.layout_items + plan.sum_items) * spec.dtype.size,
-        *support_for(text, vector, support),
-        code=code,
-        tables=(table,),
+    vector = plan.vector
+
+    def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:
+        item, sums = Variable("item", INDEX), Variable("sums", word(f"st_weight_sums_{vector.dtype}"))
+        x, d_y, scratch = (parameters[name] for name in (*spec.operand_names, "scratch"))
+        result = parameters[spec.result_name] if spec.epilogue is None else Name("NULL")
+        gradient = call(f"st_gradient_of_weights_{vector.dtype}", sizes, item, x, d_y, scratch, result)
+        finish = finished(spec, parameters, sums, [0, *"row column rows columns sums sums_row".split()])
+        inside: tuple[Statement, ...] = (Declare(sums, gradient), *finish) if finish else (Do(Cast("void", gradient)),)
+        return (For(item, parameters["begin"], parameters["end"], inside),)
+
+    table, tiles = _sizes(plan)
+    support = [snippet for _, snippet in (*planes_support(vector), *weights_support(vector))]
+    return kernel_with_sizes(
+        spec, vector, plan.work_items, plan.layout_items + plan.sum_items, table, body, [*support, *tiles]
     )
 
 
-def _sizes(plan: WeightPlan, name: str) -> tuple[Snippet, list[Snippet]]:
+def _sizes(plan: WeightPlan) -> tuple[Table, list[Snippet]]:
     """The sizes of a kernel, and the functions of its tiles."""
     spec, window, vector, outer = plan.spec, plan.window, plan.vector, plan.outer
     several = plan.groups[0].channels
@@ -259,28 +237,25 @@ def _sizes(plan: WeightPlan, name: str) -> tuple[Snippet, list[Snippet]]:
         "top": -window.padding[0], "halo": window.halo, "phases": len(window.phases),
         "phase_step": window.phase_step, "dilation": window.dilation[0],
     }  # fmt: skip
-    fields: dict[str, object] = {
-        "is_plain": "true" if is_plain(window) else 0, **planes,
-        "samples": spec.n, "together": plan.samples, "groups": spec.groups,
-        "channels": plan.channels.extent, "channel_blocks": plan.channels.count,
-        "d_y_channels": spec.oc // spec.groups, "rows": plan.outer_channels, "height": window.out[0],
-        "row_blocks": plan.blocks.count, "padded": plan.padded_pixels if plan.needs_tail else 0,
-        "taps": spec.kh * spec.kw, "row_taps": sum(run) // several, "row_tiles": outer.count,
-        "tile_channels": several, "tile_taps": taps[0] // several,
-    }  # fmt: skip
-    place = {"sums": plan.layout_items if plan.sum_items else 0, "sums_row": plan.sum_row}
-    t = Writer()
-    t.line(
-        f"// x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), "
-        f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw})"
-    )
-    with t.block(f"static const st_weights_{vector.dtype} {name} =", ";"):
-        first, *others, last = window_members(window, plan.rows)
-        parts = [f".window = {{{first}", *others, f"{last}}}", *members(fields), *f".tile = {{{named}}}".split(", ")]
-        for line in broken("", [*parts, *members(place)], ",", WIDTH - len(INDENT)):
-            t.line(line)
+    table = Table(
+        f"{spec.table}_sizes",
+        f"st_weights_{vector.dtype}",
+        f"x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), "
+        f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw})",
+        {
+            "window": f"{{{', '.join(window_members(window, plan.rows))}}}",
+            "is_plain": "true" if is_plain(window) else 0, **planes,
+            "samples": spec.n, "together": plan.samples, "groups": spec.groups,
+            "channels": plan.channels.extent, "channel_blocks": plan.channels.count,
+            "d_y_channels": spec.oc // spec.groups, "rows": plan.outer_channels, "height": window.out[0],
+            "row_blocks": plan.blocks.count, "padded": plan.padded_pixels if plan.needs_tail else 0,
+            "taps": spec.kh * spec.kw, "row_taps": sum(run) // several, "row_tiles": outer.count,
+            "tile_channels": several, "tile_taps": taps[0] // several, "tile": f"{{{named}}}",
+            "sums": plan.layout_items if plan.sum_items else 0, "sums_row": plan.sum_row,
+        },
+    )  # fmt: skip
     inline = [tile.snippet for row in tiles for tile in row]
-    return Snippet(name, str(t)), [*inline, *(function for row in functions for function in row)]
+    return table, [*inline, *(function for row in functions for function in row)]
 
 
 def _taps(group: TapGroup) -> int:

@@ -1,102 +1,111 @@
-"""Convolutions by one function that the kernels of a program share: each kernel passes its sizes in a struct.
+"""Convolutions by one function, which reads the sizes of a convolution in a struct.
 
-The function lays out the planes of an image (planes.py) and computes tiles of channels by pixels, one after another. A
-kernel with an epilogue passes each tile to that.
+    st_convolved_f32 tile = {.item = begin};
+    while (st_next_convolved_f32(sizes, x, weight, NULL, scratch, end, &tile)) {
+        epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, bias, y);
+    }
+
+The function lays out the planes of an image (planes.py) and computes tiles of channels by pixels, one after another.
+Kernels that differ only in sizes are one function, to which a program passes the address of the sizes.
 
 Tested by `tests/backends/host/test_contraction_conv2d.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from staged.backends.cpu.contraction.conv2d_plan import WindowPlan
-from staged.backends.cpu.contraction.items import kernel_function
-from staged.backends.cpu.contraction.operands import kernel_parameters
+from staged.backends.cpu.contraction.items import Table, finished, kernel_with_sizes
 from staged.backends.cpu.contraction.planes import planes_support, window_value
 from staged.backends.cpu.contraction.product_tile import ConvolutionTile, ProductTile
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
-from staged.backends.cpu.contraction.spec import ContractionKernel, Epilogue
-from staged.backends.cpu.contraction.tile import TILE_START, aligned_to, emit_constant
-from staged.backends.cpu.contraction.vectors import snippet_of, support_for
+from staged.backends.cpu.contraction.spec import ContractionKernel
+from staged.backends.cpu.contraction.tile import TILE_START, aligned_to
+from staged.backends.cpu.contraction.vectors import snippet_of
+from staged.code.expr import Expr, Field, Items, Name, Prefix, Variable, call
 from staged.code.support.library import Snippet
-from staged.code.writer import Writer
+from staged.code.tree import Declare, Statement, While
+from staged.code.types import word
 
 
 def emit_convolved(plan: WindowPlan) -> ContractionKernel:
-    """The kernel of a convolution, or of its gradient of the image: the sizes, and the call."""
-    spec, vector, window = plan.spec, plan.vector, plan.window
-    dtype, is_point = vector.dtype, plan.taps == 1
-    shapes = [[(rows, vectors) for vectors in plan.tile_vectors] for rows in plan.channels.sizes]
-    kind = ProductTile if is_point else ConvolutionTile
-    tiles = [[kind(vector, *shape) for shape in row] for row in shapes]
+    """The kernel of a convolution, or of its gradient of the image: the loop over the tiles of the result."""
+    spec, vector, dtype = plan.spec, plan.vector, plan.vector.dtype
+    kind = ProductTile if plan.taps == 1 else ConvolutionTile
+    tiles = [[kind(vector, rows, vectors) for vectors in plan.tile_vectors] for rows in plan.channels.sizes]
     functions = [[_tile_function(plan, tile) for tile in row] for row in tiles]
-    names = ", ".join(f"{{{', '.join(function.name for function in row)}}}" for row in functions)
-    is_strided = len(window.phases) > 1
-    lines: list[dict[str, object]] = [
-        {"window": window_value(window, plan.rows)},
-        {"inner": plan.inner, "outer": plan.outer, "groups": spec.groups, "height": window.out[0],
-         "block_rows": plan.rows, "top": -window.padding[0], "phases": len(window.phases),
-         "phase_step": window.phase_step if is_strided else 0},
-        {"weight": f"{{{', '.join(map(str, plan.weight_strides))}}}", "taps": plan.taps,
-         "offsets": "" if is_point else "offsets", "chain": plan.chain or plan.inner},
-        {"product" if is_point else "tile": f"{{{names}}}", "tile_rows": plan.channels.large,
-         "tile_vectors": plan.vectors, "is_by_pixels": "true" if plan.pixels_outside else "",
-         "is_in_place": "true" if plan.is_in_place else ""},
-    ]  # fmt: skip
-    parameters = kernel_parameters(spec, plan.scratch_items > 0)
-    scratch = "scratch" if plan.scratch_items else "NULL"
-    images, weights = spec.operand_names
-    t = Writer()
-    with kernel_function(t, spec, parameters, [plan.describe()]):
-        if not is_point:
-            t.statement(f"static const int32_t offsets[{plan.taps}] = {{{', '.join(map(str, plan.offsets))}}};")
-        emit_constant(t, f"st_convolution_{dtype} sizes", lines)
-        if spec.epilogue is None:
-            t.statement(f"st_convolve_{dtype}(&sizes, {images}, {weights}, {spec.result_name}, {scratch}, begin, end);")
-        else:
-            _emit_tiles(t, plan, spec.epilogue, f"{images}, {weights}, NULL, {scratch}")
-    text = str(t)
-    snippets = [snippet for _, snippet in planes_support(vector)]
+
+    def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:
+        tile = Variable("tile", word(f"st_convolved_{dtype}"))
+        images, weights = (parameters[name] for name in spec.operand_names)
+        result = parameters[spec.result_name] if spec.epilogue is None else Name("NULL")
+        operands = sizes, images, weights, result, parameters["scratch"], parameters["end"], Prefix("&", tile)
+        return (
+            Declare(tile, Items((Field("item", parameters["begin"]),)), is_const=False),
+            While(call(f"st_next_convolved_{dtype}", *operands), finished(spec, parameters, tile, _place(plan))),
+        )
+
     words = {"$SUMS": _SUMS * vector.lanes, "$ALIGNED": aligned_to(vector)}
-    snippets.append(snippet_of(vector, "convolution_sizes", _SIZES, words))
-    snippets += [tile.snippet for row in tiles for tile in row]
-    snippets += [function for row in functions for function in row]
-    snippets += [TILE_START, snippet_of(vector, "next_convolved", _NEXT)]
-    snippets += [snippet_of(vector, "convolve", _CONVOLVE)] if spec.epilogue is None else []
-    return ContractionKernel(
-        spec.name,
-        text,
-        parameters,
+    return kernel_with_sizes(
+        spec,
+        vector,
         plan.work_items,
-        "",
-        plan.scratch_items * dtype.size,
-        *support_for(text + _COPY.replace("$D", str(dtype)), vector, [("", snippet) for snippet in snippets]),
+        plan.scratch_items,
+        _sizes(plan, functions),
+        body,
+        [
+            *(snippet for _, snippet in planes_support(vector)),
+            snippet_of(vector, "convolution_sizes", _SIZES, words),
+            *(tile.snippet for row in tiles for tile in row),
+            *(function for row in functions for function in row),
+            TILE_START,
+            snippet_of(vector, "next_convolved", _NEXT),
+        ],
+        is_shared=not plan.is_short,
     )
 
 
+def _place(plan: WindowPlan) -> list[str | int]:
+    """The arguments of an epilogue: fields of a tile. Sizes are numbers if the tiles of short sums have one size."""
+    width = plan.vectors * plan.vector.lanes
+    has_numbers = plan.is_short and plan.has_equal_panels and len(plan.channels.sizes) == 1
+    rows, cols, ld = (plan.channels.large, width, width) if has_numbers else ("rows", "cols", "ld")
+    return ["batch", "row", "col", rows, cols, "sums", ld]
+
+
+def _sizes(plan: WindowPlan, functions: list[list[Snippet]]) -> Table:
+    """The sizes of a convolution."""
+    window, is_point = plan.window, plan.taps == 1
+    names = ", ".join(f"{{{', '.join(function.name for function in row)}}}" for row in functions)
+    offsets = ", ".join(map(str, plan.offsets))
+    return Table(
+        f"{plan.spec.table}_sizes",
+        f"st_convolution_{plan.vector.dtype}",
+        plan.describe(),
+        {
+            "window": window_value(window, plan.rows), "inner": plan.inner, "outer": plan.outer,
+            "groups": plan.spec.groups, "height": window.out[0], "block_rows": plan.rows, "top": -window.padding[0],
+            "phases": len(window.phases), "phase_step": window.phase_step if len(window.phases) > 1 else 0,
+            "weight": f"{{{', '.join(map(str, plan.weight_strides))}}}", "taps": plan.taps,
+            "offsets": "" if is_point else f"(const int32_t[]){{{offsets}}}", "chain": plan.chain or plan.inner,
+            "product" if is_point else "tile": f"{{{names}}}", "tile_rows": plan.channels.large,
+            "tile_vectors": plan.vectors, "is_by_pixels": "true" if plan.pixels_outside else "",
+            "is_in_place": "true" if plan.is_in_place else "",
+        },
+    )  # fmt: skip
+
+
 def _tile_function(plan: WindowPlan, tile: ProductTile | ConvolutionTile) -> Snippet:
-    """The function of a tile: one of this kernel for short sums, in which sizes are constants."""
+    """The function of a tile: one of these sizes for short sums, in which they are constants."""
     if isinstance(tile, ProductTile) or tile.is_shared(plan.inner * plan.taps):
         return shared_function(tile)
     outer, inner = plan.weight_strides
     constants = {"a_row": outer, "a_channel": inner, "b_channel": plan.window.channel_items(plan.rows),
                  "taps": plan.taps, "channels": plan.inner, "chain": plan.chain or plan.inner}  # fmt: skip
-    return fixed_function(f"{plan.spec.name}_tile_{tile.shape}", tile, constants, "offsets", plan.offsets)
+    return fixed_function(f"{plan.spec.table}_tile_{tile.shape}", tile, constants, "offsets", plan.offsets)
 
 
-def _emit_tiles(t: Writer, plan: WindowPlan, epilogue: Epilogue, operands: str) -> None:
-    """The loop over the tiles of a result, which go to an epilogue. Sizes that all tiles have are numbers."""
-    dtype = plan.vector.dtype
-    sizes = {"rows": len(plan.channels.sizes) == 1 and plan.channels.large}
-    sizes |= dict.fromkeys(("cols", "ld"), plan.has_equal_panels and plan.vectors * plan.vector.lanes)
-    t.line(f"st_convolved_{dtype} tile = {{.item = begin}};")
-    with t.block(f"while (st_next_convolved_{dtype}(&sizes, {operands}, end, &tile))"):
-        fields = "batch row col rows cols sums ld".split()
-        place = ", ".join(str(sizes.get(field) or f"tile.{field}") for field in fields)
-        t.statement(f"{epilogue.function}({place}{epilogue.passed});")
-
-
-_COPY = "st_copy_$D( st_zero_$D("
-"""The functions that the shared one calls."""
 _SUMS = 32
 """The number of vectors of sums in a tile is at most this."""
 _SIZES = """\
@@ -127,9 +136,10 @@ typedef struct {
 typedef struct {
     int64_t batch, row, col, rows, cols, ld;
     const $T *sums;
-    int64_t item, group, first_row, pixels;  // the next work item, and the place of this one
-    bool is_open;                            // it has more tiles
-    int64_t tile, panel;                     // the next of them
+    int64_t item, group, first_row, pixels;            // the next work item, and the place of this one
+    int64_t tiles, large_tiles, panels, large_panels;  // the number of its tiles, and of those of the larger size
+    bool is_open;                                      // it has more tiles
+    int64_t tile, panel;                               // the next of them
     const $T *planes;
     int64_t channel;                         // the distance of the planes of channels
     $T memory[$SUMS] $ALIGNED;
@@ -169,6 +179,11 @@ static inline __attribute__((always_inline)) void st_next_planes_$D(const st_con
     p->group = image % s->groups;
     p->first_row = first_row;
     p->pixels = rows * w->columns;
+    const int64_t vectors = (p->pixels + $LANES - 1) / $LANES;
+    p->tiles = (s->outer + s->tile_rows - 1) / s->tile_rows;
+    p->large_tiles = st_large_parts_$D(s->outer, s->tile_rows);
+    p->panels = (vectors + s->tile_vectors - 1) / s->tile_vectors;
+    p->large_panels = st_large_parts_$D(vectors, s->tile_vectors);
     p->tile = p->panel = 0;
     p->item += 1;
     p->is_open = true;
@@ -184,18 +199,11 @@ static inline __attribute__((always_inline)) bool st_next_convolved_$D(const st_
         }
         st_next_planes_$D(s, x, scratch, p);
     }
-    // Constants, if the sizes are: most convolutions have tiles of one size.
-    const int64_t here = s->height % s->block_rows == 0 ? s->block_rows * s->window.columns : p->pixels;
-    const int64_t vectors = (here + $LANES - 1) / $LANES, panels = (vectors + s->tile_vectors - 1) / s->tile_vectors;
-    const int64_t tiles = (s->outer + s->tile_rows - 1) / s->tile_rows;
-    const int64_t large_tiles = st_large_parts_$D(s->outer, s->tile_rows);
-    const int64_t large_panels = st_large_parts_$D(vectors, s->tile_vectors);
-    const bool has_fewer_rows = large_tiles < tiles && p->tile >= large_tiles;
-    const bool is_narrower = large_panels < panels && p->panel >= large_panels;
-    const int64_t row = st_tile_start(p->tile, s->tile_rows, large_tiles, 1), rows = s->tile_rows - has_fewer_rows;
-    const int64_t col = st_tile_start(p->panel, s->tile_vectors, large_panels, 1) * $LANES;
+    const bool has_fewer_rows = p->tile >= p->large_tiles, is_narrower = p->panel >= p->large_panels;
+    const int64_t row = st_tile_start(p->tile, s->tile_rows, p->large_tiles, 1), rows = s->tile_rows - has_fewer_rows;
+    const int64_t col = st_tile_start(p->panel, s->tile_vectors, p->large_panels, 1) * $LANES;
     const int64_t width = (s->tile_vectors - is_narrower) * $LANES;
-    const int64_t cols = here % width == 0 || here - col >= width ? width : here - col;
+    const int64_t cols = p->pixels - col < width ? p->pixels - col : width;
     const int64_t pixels = s->height * s->window.columns;
     p->row = p->group * s->outer + row;
     p->col = p->first_row * s->window.columns + col;
@@ -218,22 +226,13 @@ static inline __attribute__((always_inline)) bool st_next_convolved_$D(const st_
     }
     p->sums = sums;
     p->ld = ld;
-    if (s->is_by_pixels && ++p->tile == tiles) {
+    if (s->is_by_pixels && ++p->tile == p->tiles) {
         p->tile = 0;
-        p->is_open = ++p->panel < panels;
-    } else if (!s->is_by_pixels && ++p->panel == panels) {
+        p->is_open = ++p->panel < p->panels;
+    } else if (!s->is_by_pixels && ++p->panel == p->panels) {
         p->panel = 0;
-        p->is_open = ++p->tile < tiles;
+        p->is_open = ++p->tile < p->tiles;
     }
     return true;
-}
-"""
-_CONVOLVE = """\
-// Computes the work items from `begin` to `end` of a convolution of images `x`.
-static inline __attribute__((always_inline)) void st_convolve_$D(const st_convolution_$D *sizes, const $T *x,
-        const $T *weight, $T *c, $T *scratch, int64_t begin, int64_t end) {
-    st_convolved_$D tile = {.item = begin};
-    while (st_next_convolved_$D(sizes, x, weight, c, scratch, end, &tile)) {
-    }
 }
 """

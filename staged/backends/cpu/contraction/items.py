@@ -5,8 +5,10 @@ Tested by `tests/backends/host/test_contraction_matmul.py` and `tests/backends/h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from staged.backends.cpu.contraction.operands import kernel_parameters
 from staged.backends.cpu.contraction.shared_tiles import TileCalls
@@ -15,11 +17,17 @@ from staged.backends.cpu.contraction.spec import (
     Conv2dSpec,
     MatmulSpec,
     Parameter,
+    variable_of,
 )
-from staged.backends.cpu.contraction.tile import declared
+from staged.backends.cpu.contraction.tile import declared, members
 from staged.backends.cpu.contraction.vectors import Vector, support_for
+from staged.code import tree
+from staged.code.expr import Expr, Member, Name, Setting, Variable, call
+from staged.code.printer import print_function
 from staged.code.support.library import Snippet
-from staged.code.writer import Writer
+from staged.code.tree import Do, Function, Statement
+from staged.code.types import CType
+from staged.code.writer import INDENT, WIDTH, Writer, broken
 
 
 @contextmanager
@@ -65,6 +73,74 @@ def over_items(
         scratch_items * spec.dtype.size,
         *support_for(text, vector, (*more, *(() if tiles is None else tiles.functions))),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The sizes of a kernel: a constant struct of this type."""
+
+    name: str
+    type: str
+    comment: str
+    fields: Mapping[str, object]
+    """Their values as C; those that are 0 are left out."""
+
+    @property
+    def snippet(self) -> Snippet:
+        """The definition."""
+        t = Writer()
+        t.line(f"// {self.comment}")
+        with t.block(f"static const {self.type} {self.name} =", ";"):
+            room = WIDTH - len(INDENT)
+            parts = [part for each in members(self.fields) for part in re.split(r", (?=\.)", each)]
+            parts = [part for each in parts for part in ([each] if len(each) < room else each.split(", "))]
+            for line in broken("", parts, ",", room):
+                t.line(line)
+        return Snippet(self.name, str(t))
+
+
+def kernel_with_sizes(
+    spec: MatmulSpec | Conv2dSpec,
+    vector: Vector,
+    work_items: int,
+    scratch_items: int,
+    table: Table,
+    body: Callable[[Expr, Mapping[str, Variable]], tuple[Statement, ...]],
+    support: Sequence[Snippet],
+    is_shared: bool = True,
+) -> ContractionKernel:
+    """A kernel whose `body` is made of the address of its table, and of its parameters by name.
+
+    It becomes one function with those of other sizes, which may need scratch memory. If not, the sizes are constants.
+    """
+    address = f"&{table.name}"
+    parameter = Variable("sizes", CType(f"const {table.type} *", is_pointer=True))
+    sizes = Setting(address, parameter) if is_shared else Name(address)
+    parameters = {name: variable_of((type, name)) for type, name in kernel_parameters(spec, has_scratch=True)}
+    code = Function(spec.name, tuple(map(tree.Parameter, parameters.values())), body(sizes, parameters), spec.comments)
+    text = print_function(code)
+    return ContractionKernel(
+        spec.name,
+        text,
+        tuple((each.type.before_name, each.text) for each in parameters.values()),
+        work_items,
+        "",
+        max(1, scratch_items) * spec.dtype.size,
+        *support_for(text, vector, [("", each) for each in support]),
+        code=code,
+        tables=(table.snippet,),
+    )
+
+
+def finished(
+    spec: MatmulSpec | Conv2dSpec, parameters: Mapping[str, Variable], tile: Variable, place: Sequence[str | int]
+) -> tuple[Statement, ...]:
+    """The call of the epilogue for a tile, by fields of the tile and numbers; without an epilogue, nothing."""
+    if spec.epilogue is None:
+        return ()
+    sizes = (Member(tile, each, arrow=False) if isinstance(each, str) else each for each in place)
+    passed = (parameters[name] for _, name in spec.epilogue.parameters)
+    return (Do(call(spec.epilogue.function, *sizes, *passed, *spec.epilogue.numbers)),)
 
 
 def no_items(spec: MatmulSpec | Conv2dSpec) -> ContractionKernel:
