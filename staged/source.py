@@ -47,6 +47,8 @@ _kept: dict[str, tuple[str, list[str]]] = {}
 """The text and the lines of files as they were imported, where the front end has kept them: a file may be saved anew
 since.
 """
+_CALL = re.compile(r"""((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)\((?:f?["']\{?([A-Za-z]\w*)|([A-Za-z_]\w*)(?=\s*[,)]))?""")
+"""A call: the path before the function's name, the name, and the first word of a text or variable it is called with."""
 _OPENS = re.compile(r"\s*(@|def\b|async\b|class\b)")
 
 
@@ -103,7 +105,7 @@ def called_function(where: Position) -> str:
     if where.file.startswith("<"):
         return ""
     text = line_at(where.file, where.line)[where.column :]
-    found = re.match(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)\(", text)
+    found = _CALL.match(text)
     if found is None:
         return ""
     if where.end_line == where.line:
@@ -111,8 +113,27 @@ def called_function(where: Position) -> str:
         for place, character in enumerate(text[: where.end_column - where.column]):
             depth += (character in "([{") - (character in ")]}")
             if character == ")" and not depth:
-                return found[1] if place == where.end_column - where.column - 1 else ""
-    return found[1]
+                return found[2] if place == where.end_column - where.column - 1 else ""
+    return found[2]
+
+
+def action_at(where: Position) -> str:
+    """What the user's call at a position does, as a name: the function, and what a short verb acts on.
+
+    optim.clip_grad_norm(grads, clip)      # `clip_grad_norm`
+    training.schedule.step()               # `step_schedule`
+    st.save(checkpoint, state)             # `save_checkpoint`
+    print(f"step {step}: loss {loss}")     # `print_step`
+    """
+    verb = called_function(where)
+    found = _CALL.match(line_at(where.file, where.line)[where.column :]) if verb else None
+    if found is None or "_" in verb:
+        return verb
+    path, _, owner = found[1].rstrip(".").rpartition(".")
+    argument = (found[3] or found[4] or "").lower()
+    acts_on = owner if path or not argument else argument
+    says_more = verb == "print" if not owner else acts_on != "self"
+    return f"{verb}_{acts_on}" if says_more and acts_on else verb
 
 
 def keep_lines(file: str, text: str) -> None:

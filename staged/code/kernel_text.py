@@ -27,7 +27,8 @@ class KernelText:
 
     It is called as `name(inputs..., outputs..., numbers..., [host,] [scratch,] [begin, end])`: inputs in the order of
     the op's operands (pointers, or values for scalars), outputs in the order of its results (always pointers).
-    `[begin, end)` is a range of its `items` independent work items, so that a thread team can share them out.
+    Inputs that are results, too (`in_place`), are not passed a second time. `[begin, end)` is a range of its `items`
+    independent work items, so that a thread team can share them out.
     """
 
     name: str
@@ -46,6 +47,8 @@ class KernelText:
     """Work items per claim when threads share them; 0: not worth it (or not allowed), one thread does all."""
     may_alias: tuple[tuple[int, int], ...] = ()
     """(result, operand) pairs that may share a buffer: every element is read before it is written."""
+    in_place: tuple[tuple[int, int], ...] = ()
+    """(result, operand) pairs that are one array in all calls, and one parameter: that of the result."""
     items_text: str = ""
     """The number of work items if it is known at run time: C with `{3}` for argument 3 of the call;
     `items` is a bound."""
@@ -114,6 +117,11 @@ def _arithmetic(node: ast.expr, arguments: Sequence[Expr]) -> Expr:
     if isinstance(node, ast.BinOp):
         return Infix(_OPERATORS[type(node.op)], *(_arithmetic(each, arguments) for each in (node.left, node.right)))
     return arguments[int(node.id[1:])] if isinstance(node, ast.Name) else Literal(ast.unparse(node))
+
+
+def parameters_of(function: Function) -> tuple[tuple[str, str], ...]:
+    """(C type, name) of the parameters of a function."""
+    return tuple((each.variable.type.before_name, each.variable.text) for each in function.parameters)
 
 
 def section_of(op: Op) -> str:

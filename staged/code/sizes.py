@@ -39,7 +39,7 @@ from staged.code.expr import (
 )
 from staged.code.rebuild import rebuilt
 from staged.code.shape import shape_of
-from staged.code.tree import Assign, Declare, DeclareTable, For, Function, Parameter, Statement, walk
+from staged.code.tree import Assign, Declare, DeclareTable, For, Function, If, Parameter, Statement, walk
 from staged.code.types import INDEX, CType, scalar
 from staged.code.uses import mentioned, with_parts
 from staged.code.writer import Names
@@ -171,6 +171,8 @@ class _Rewriter:
                 )
             case Assign(Variable() as target, value):
                 return replace(s, value=self.value(target, value))
+            case If(condition) if not self.unrolled.isdisjoint(with_parts([condition])):
+                return replace(s, condition=self.index(condition, "bound"), then=self.statements(s.then))
             case For() if s.unroll > 1:
                 self.unrolled.add(s.index)
                 return replace(s, body=self.statements(s.body))

@@ -14,7 +14,7 @@ machine (`ir/machine.py`); back ends only follow them. The rows of a sum, for ex
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -139,12 +139,16 @@ class Vectorise:
 
 @dataclass(frozen=True, slots=True)
 class Unroll:
-    """Vectors per iteration of a vectorised loop with totals, each with its own totals."""
+    """Vectors per iteration of a vectorised loop with totals, each with its own totals.
+
+    If it `is_guarded`, each vector is computed on the condition that the loop has it: loops of fewer have the same form.
+    """
 
     times: int
+    is_guarded: bool = False
 
     def __str__(self) -> str:
-        return f"unroll: {self.times}"
+        return f"unroll: {self.times}{', guarded' if self.is_guarded else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,18 +215,42 @@ class Schedule:
         return self._vectors.loops
 
     @cached_property
+    def _unroll(self) -> Unroll:
+        return next((d for d in self.directives if isinstance(d, Unroll)), Unroll(1))
+
+    @property
     def unroll(self) -> int:
         """Vectors per iteration of a vectorised loop with totals."""
-        return next((d.times for d in self.directives if isinstance(d, Unroll)), 1)
+        return self._unroll.times
+
+    @property
+    def is_guarded(self) -> bool:
+        """True if the vectors of these iterations are computed on conditions."""
+        return self._unroll.is_guarded
+
+    def guarded(self) -> Schedule | None:
+        """The schedule with these conditions, and the same bits; None if a loop does not have whole iterations.
+
+        Exact: totals of vectors that a loop does not have are zero, and the others are added up in the same pairs.
+        """
+        for loop in self.vectorised:
+            vectors, rest = divmod(loop.axis.extent, self.lanes)
+            if loop.axis.dim is not None or rest or vectors > self.unroll and vectors % self.unroll:
+                return None
+        changed = (replace(d, is_guarded=True) if isinstance(d, Unroll) else d for d in self.directives)
+        return replace(self, directives=tuple(changed))
 
     def vectors_per_iteration(self, loop: Loop) -> int:
         """Vectors per iteration of a vectorised loop with totals: at most `unroll`; one if it has inner loops."""
         if any(isinstance(s, Loop) for s in loop.body):
             return 1
-        count = max(1, min(self.unroll, loop.axis.extent // self.lanes))
-        totals = [s.reduction.op for s in loop.body if isinstance(s, Accumulate)]
-        if loop.axis.extent < 2 * count * self.lanes and all(op.is_extreme for op in totals):
-            return 1  # one loop, whose last vector may cover items twice, is shorter and as fast
+        if self.is_guarded:
+            count = self.unroll
+        else:
+            count = max(1, min(self.unroll, loop.axis.extent // self.lanes))
+            totals = [s.reduction.op for s in loop.body if isinstance(s, Accumulate)]
+            if loop.axis.extent < 2 * count * self.lanes and all(op.is_extreme for op in totals):
+                return 1  # one loop, whose last vector may cover items twice, is shorter and as fast
         # Where whole iterations end is found by masking when the program counts them: a power of two.
         return count if loop.axis.dim is None else 1 << (count.bit_length() - 1)
 

@@ -19,6 +19,7 @@ from staged.backends.cpu.contraction.matmul import emit_matmul, least_columns
 from staged.backends.cpu.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec
 from staged.backends.cpu.nest.epilogue import emit_epilogue
 from staged.code.expr import Setting, Variable
+from staged.code.in_place import with_one_parameter
 from staged.code.kernel_text import KernelText, Site, kernel_comments
 from staged.code.printer import print_function
 from staged.code.shape import shape_of
@@ -42,13 +43,20 @@ _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]
 
 
 def emit_contraction(
-    op: Op, name: str, machine: Machine, site: Site, table: str, shared: tuple[Function, Numbers] | None = None
+    op: Op,
+    name: str,
+    machine: Machine,
+    site: Site,
+    table: str,
+    shared: tuple[Function, Numbers] | None = None,
+    in_place: tuple[tuple[int, int], ...] = (),
 ) -> KernelText:
     """The C function for a `contraction` op: operands (a, b, *epilogue inputs), results from the epilogue or the
     product.
 
     The names of its tables begin with `table`, which products of equal sizes have in common. `shared` is the function
-    of the epilogue, with the numbers of this op, if other kernels use the function, too.
+    of the epilogue, with the numbers of this op, if other kernels use the function, too. `in_place` are the results
+    that are in the place of operands.
     """
     nest: Nest | None = op.attrs.get("nest")
     operands, results = _parameter_names(op, name, table, nest)
@@ -60,9 +68,14 @@ def emit_contraction(
         inline, own, snippets, may_alias = emit_epilogue(
             nest, op.attrs["schedule"], f"{name}_epilogue", machine, site, least
         )
-        passed = zip(own, (*operands[2 : len(nest.inputs) + 1], *results), strict=True)
-        parameters = tuple((type, outer) for (type, _), outer in passed)
+        passed = [*operands[2 : len(nest.inputs) + 1], *results]
         finish, numbers = (inline, ()) if shared is None else shared
+        first = len(inline.parameters) - len(passed)
+        pairs = {operand - 2: len(nest.inputs) - 1 + result for result, operand in in_place}
+        finish = with_one_parameter(finish, {first + read: first + written for read, written in pairs.items()})
+        for read, written in pairs.items():
+            passed[written] = passed[read]
+        parameters = tuple((type, passed[n]) for n, (type, _) in enumerate(own) if n not in pairs)
         epilogue = Epilogue(finish.name, parameters, len(results), tuple(_settings(finish, numbers)))
     spec = replace(
         plain,
@@ -97,6 +110,7 @@ def emit_contraction(
         code=product.code,
         epilogue=inline,
         functions=(*([] if finish is None else [Snippet(finish.name, print_function(finish))]), *product.tables),
+        in_place=in_place,
         shape=(plain, None if inline is None else shape_of(inline)[0]),
     )
 

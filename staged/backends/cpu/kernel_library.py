@@ -5,6 +5,7 @@ Tested by `tests/backends/host/test_kernel_library.py`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,18 +13,29 @@ from staged.backends.cpu.contraction_call import emit_contraction, spec_of
 from staged.backends.cpu.nest.kernel import emit_kernel, kernel_of
 from staged.code.common_names import common_words, with_common_names
 from staged.code.dialect import C, Dialect
-from staged.code.kernel_text import KernelText, common_comments, kernel_comments
+from staged.code.in_place import with_one_parameter
+from staged.code.kernel_text import KernelText, common_comments, kernel_comments, parameters_of
 from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
 from staged.code.sizes import MOST, Numbers, Sized, merged
 from staged.code.tree import Function
 from staged.code.writer import Names
+from staged.ir.buffers import Buffer
 from staged.ir.cascade import cascade_sums
+from staged.ir.declaration import prims
+from staged.ir.loops import Tile, walk
 from staged.ir.machine import Machine
 from staged.ir.names import name_of, short
-from staged.ir.nodes import Op
+from staged.ir.nodes import Op, Value
+from staged.ir.storage import view_of
 from staged.ir.structure import CONTRACTION, KERNEL
-from staged.source import Position
+from staged.source import Position, called_function
+
+MOST_ALONE = 3
+"""Kernels of a call from which the name of the called function is that of a function of the host."""
+
+Pairs = tuple[tuple[int, int], ...]
+"""(result, operand) pairs of a kernel."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +84,12 @@ class KernelLibrary:
             self.known[key] = made
         return made
 
-    def shared(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
-        """The kernels of a program. Kernels that differ only in numbers have one function."""
-        joined = self._with_shared_epilogues(kernels)
+    def shared(self, kernels: Mapping[Op, KernelText], places: Mapping[Value, Buffer]) -> dict[Op, KernelText]:
+        """The kernels of a program. Kernels that differ only in numbers have one function.
+
+        An array that a function reads and writes in all of its calls is one parameter; `places` are the buffers.
+        """
+        joined = self._with_shared_epilogues(kernels, _pairs_in_place(kernels, places))
         kernels = {op: _as_one(kernel, joined.get(kernel.name, kernel)) for op, kernel in kernels.items()}
         groups: dict[object, dict[str, User]] = {}
         for op, kernel in kernels.items():
@@ -86,52 +101,98 @@ class KernelLibrary:
         shared = [each for group in groups.values() for each in _alike(group.values())]
         for users, code, rows in sorted(shared, key=lambda each: -len(each[0])):  # the first choice of names
             made |= self._merged(users, code, rows)
-        return self._for_calls({op: _as_one(kernel, made.get(kernel.name, kernel)) for op, kernel in kernels.items()})
+        kernels = {op: _as_one(kernel, made.get(kernel.name, kernel)) for op, kernel in kernels.items()}
+        kernels = self._beside_functions(kernels)
+        return self._for_calls(kernels, _pairs_in_place(kernels, places))
 
-    def _for_calls(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
-        """The kernels, whose functions are for the ranges of all their calls."""
+    def _beside_functions(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
+        """The kernels, with longer names for those named like a function that the user calls and other kernels are of.
+
+        The function of the host for this call has the user's name.
+        """
+        users = Counter(called_function(op.where) for op in kernels if op.where is not None)
+        made: dict[str, Function] = {}
+        for op, kernel in kernels.items():
+            if kernel.code is not None and users[kernel.name] >= MOST_ALONE and kernel.name not in made:
+                self.names.used.discard(kernel.name)
+                steps = dict.fromkeys(each.name for each in _steps_of(op))
+                name = self.names.fresh("_".join([kernel.name, *steps][:3]))
+                made[kernel.name] = replace(kernel.code, name=name)
+        return {
+            op: replace(kernel, name=code.name, code=code, text=print_function(code, self.dialect))
+            if (code := made.get(kernel.name))
+            else kernel
+            for op, kernel in kernels.items()
+        }
+
+    def _for_calls(self, kernels: Mapping[Op, KernelText], in_place: Mapping[str, Pairs]) -> dict[Op, KernelText]:
+        """The kernels, whose functions are for all their calls: the ranges, and the arrays that change in place."""
         ranges: dict[str, Ranges] = {}
         for kernel in kernels.values():
             ranges[kernel.name] = ranges.get(kernel.name, kernel.ranges) | kernel.ranges
         made: dict[str, KernelText] = {}
-        for kernel in kernels.values():
+        for op, kernel in kernels.items():
             if kernel.code is None or kernel.code.name != kernel.name or kernel.name in made:
                 continue
-            code = for_ranges(kernel.code, ranges[kernel.name])
-            changed = code.body is not kernel.code.body
-            made[kernel.name] = (
-                replace(kernel, code=code, text=print_function(code, self.dialect)) if changed else kernel
-            )
+            before = kernel.code
+            code = for_ranges(before, ranges[kernel.name])
+            if kernel.epilogue is None:
+                pairs = in_place[kernel.name]
+                code = with_one_parameter(code, {read: len(op.operands) + result for result, read in pairs})
+                kernel = replace(kernel, in_place=pairs, parameters=parameters_of(code))
+            if code.body is not before.body:
+                kernel = replace(kernel, code=code, text=print_function(code, self.dialect))
+            made[kernel.name] = kernel
         return {
-            op: replace(kernel, code=made[kernel.name].code, text=made[kernel.name].text)
-            if kernel.name in made
-            else kernel
+            op: replace(_as_one(kernel, made[kernel.name]), numbers=kernel.numbers) if kernel.name in made else kernel
             for op, kernel in kernels.items()
         }
 
     def _join_long_sums(self, groups: dict[object, dict[str, User]]) -> None:
         """Move kernels of short sums to the group of kernels that differ only in the length of their sums."""
-        for shape, group in list(groups.items()):
+        for group in list(groups.values()):
             for name, user in list(group.items()):
                 other = self._with_long_sums(user)
-                if other is not None and other.shape != shape and other.shape in groups:
+                if other is not None and other.shape in groups:
                     groups[other.shape][name] = other
                     del group[name]
+        guarded: dict[object, dict[str, User]] = {}
+        for group in groups.values():
+            for name, user in group.items():
+                if (other := self._with_long_sums(user, is_guarded=True)) is not None:
+                    guarded.setdefault(other.shape, {})[name] = other
+        for shape, users in guarded.items():
+            own = [group for group in groups.values() if not users.keys().isdisjoint(group)]
+            if len(own) > 1:
+                groups[shape] = users
+                for group in own:
+                    for name in users.keys() & group.keys():
+                        del group[name]
 
-    def _with_long_sums(self, user: User) -> User | None:
-        """A kernel in the form of one with long sums, with the same bits; None if all its sums are long."""
+    def _with_long_sums(self, user: User, *, is_guarded: bool = False) -> User | None:
+        """A kernel in the form of one with long sums, with the same bits; None if it has that form or none.
+
+        `is_guarded` is the form of short rows and long ones.
+        """
         if user.op.declared is not KERNEL:
             return None
-        before = user.op.attrs["nest"], user.op.attrs["schedule"]
-        nest, schedule = cascade_sums(*before, widens_short=True)
-        if nest is before[0]:
+        nest, schedule = before = user.op.attrs["nest"], user.op.attrs["schedule"]
+        if not any(isinstance(s, Tile) for s in walk(nest.body)):
+            nest, schedule = cascade_sums(nest, schedule, widens_short=True)
+        schedule = schedule.guarded() if is_guarded else schedule
+        if schedule is None or (nest, schedule) == before:
             return None
         comments = kernel_comments(user.op)
         made = kernel_of(nest, schedule, user.kernel.name, comments, self.machine, self.site, self.dialect)
-        return User(user.op, made, Sized.of(made.code, self.dialect)) if made.code else None
+        other = User(user.op, made, Sized.of(made.code, self.dialect)) if made.code else None
+        return None if other is None or other.shape == user.shape else other
 
-    def _with_shared_epilogues(self, kernels: Mapping[Op, KernelText]) -> dict[str, KernelText]:
-        """By name, the products whose epilogues differ only in numbers, with one function for these."""
+    def _with_shared_epilogues(
+        self, kernels: Mapping[Op, KernelText], in_place: Mapping[str, Pairs]
+    ) -> dict[str, KernelText]:
+        """By name, the products whose epilogues differ only in numbers, with one function for these, and those whose
+        epilogues change arrays in place.
+        """
         groups: dict[str, dict[str, User]] = {}
         for op, kernel in kernels.items():
             if kernel.epilogue is not None:
@@ -142,12 +203,16 @@ class KernelLibrary:
         for group in groups.values():
             # Calls in line cost nothing, and a product calls the function in few places.
             for users, code, rows in _alike(group.values(), most=2 * MOST):
+                pairs = _common([in_place[user.kernel.name] for user in users])
                 self.names.used -= {user.sized.function.name for user in users}
                 name = self.names.fresh(f"{_common_name(users)}_epilogue")
                 code = replace(code, name=name, comments=(f"Finishes tiles of {len(users)} products.",))
                 for user, numbers in zip(users, rows, strict=True):
                     own = user.kernel.name
-                    made[own] = self.product(user.op, own, (code, numbers))
+                    made[own] = self.product(user.op, own, (code, numbers), pairs)
+        for op, kernel in kernels.items():
+            if kernel.epilogue is not None and kernel.name not in made and (pairs := in_place[kernel.name]):
+                made[kernel.name] = self.product(op, kernel.name, in_place=pairs)
         return made
 
     def _merged(self, users: Sequence[User], code: Function, rows: Sequence[Numbers]) -> dict[str, KernelText]:
@@ -157,11 +222,10 @@ class KernelLibrary:
         name = _common_name(users)
         name = self.names.fresh(name, others=_other_names(name, users, code))
         code = replace(code, name=name, comments=common_comments([user.op for user in users]))
-        parameters = tuple((p.variable.type.before_name, p.variable.text) for p in code.parameters)
         text = print_function(code, self.dialect)
         kernels = [user.kernel for user in users]
         one = replace(
-            kernels[0], name=name, code=code, text=text, parameters=parameters,
+            kernels[0], name=name, code=code, text=text, parameters=parameters_of(code),
             functions=tuple(dict.fromkeys(each for kernel in kernels for each in kernel.functions)),
             support=tuple(dict.fromkeys(each for kernel in kernels for each in kernel.support)),
         )  # fmt: skip
@@ -173,18 +237,39 @@ class KernelLibrary:
             return self.product(op, name)
         return emit_kernel(op, name, self.machine, self.site, self.dialect)
 
-    def product(self, op: Op, name: str, epilogue: tuple[Function, Numbers] | None = None) -> KernelText:
+    def product(
+        self, op: Op, name: str, epilogue: tuple[Function, Numbers] | None = None, in_place: Pairs = ()
+    ) -> KernelText:
         """A contraction, which has the tables of the first one of equal sizes."""
         table = self.tables.setdefault(spec_of(op), name)
-        return emit_contraction(op, name, self.machine, self.site, table, epilogue)
+        return emit_contraction(op, name, self.machine, self.site, table, epilogue, in_place)
 
 
 def _as_one(kernel: KernelText, one: KernelText) -> KernelText:
     """A kernel with the function that it shares."""
     return replace(
         kernel, name=one.name, text=one.text, parameters=one.parameters, code=one.code, numbers=one.numbers,
-        functions=one.functions, snippets=one.snippets, support=one.support,
+        functions=one.functions, snippets=one.snippets, support=one.support, in_place=one.in_place,
     )  # fmt: skip
+
+
+def _pairs_in_place(kernels: Mapping[Op, KernelText], places: Mapping[Value, Buffer]) -> dict[str, Pairs]:
+    """By function, the results that are in the place of an operand in all calls."""
+    found: dict[str, list[Pairs]] = {}
+    for op, kernel in kernels.items():
+        pairs = [pair for pair in kernel.may_alias if _is_in_place(op, *pair, places)]
+        found.setdefault(kernel.name, []).append(tuple(dict(pairs).items()))
+    return {name: _common(pairs) for name, pairs in found.items()}
+
+
+def _is_in_place(op: Op, result: int, operand: int, places: Mapping[Value, Buffer]) -> bool:
+    """Return whether a result has the address of an operand, which is not a part of an array."""
+    made, read = op.results[result], op.operands[operand]
+    return made in places and places.get(read) is places[made] and view_of(read.behind(prims.RESHAPE)) is None
+
+
+def _common(pairs: Sequence[Pairs]) -> Pairs:
+    return tuple(pair for pair in pairs[0] if all(pair in each for each in pairs))
 
 
 def _alike(users: Iterable[User], most: int = MOST) -> Iterator[tuple[list[User], Function, list[Numbers]]]:
@@ -217,12 +302,11 @@ def _common_name(users: Sequence[User]) -> str:
     such as `bias_gradient` for `d_fc1_bias` and `d_fc2_bias`, and the op that they begin with.
     """
     one = users[0].op
-    inside = one.blocks[0].ops if one.blocks else ()
-    ops = [op for op in inside if not op.declared.is_move and op.declared.kind != "source"] or inside[-1:]
+    ops = _steps_of(one)
     first = ops[0].name if ops and ops[0].declared.kind not in ("elementwise", "reduction", "broadcast") else ""
     if first and len(ops) == 1:
         return first
-    if one.declared is CONTRACTION and not inside:
+    if one.declared is CONTRACTION and not ops:
         return str(one.attrs["kind"])
     words = common_words([user.kernel.name for user in users])
     is_gradient = words[:1] == ["d"]
@@ -231,6 +315,12 @@ def _common_name(users: Sequence[User]) -> str:
         words.append("gradient")
     is_in_words = any(first.startswith(word) for word in words)
     return "_".join([*words, first] if first and not is_in_words else words) or users[0].kernel.name
+
+
+def _steps_of(kernel: Op) -> Sequence[Op]:
+    """The ops of a kernel that compute."""
+    inside = kernel.blocks[0].ops if kernel.blocks else ()
+    return [op for op in inside if not op.declared.is_move and op.declared.kind != "source"] or inside[-1:]
 
 
 def _other_names(name: str, users: Sequence[User], code: Function) -> Iterator[str]:

@@ -237,11 +237,10 @@ class Outliner:
         body = _through_pointers(run, pointers, {each.text for each in results} & pointers.keys(), self.origins)
         self.passed |= {each.text for each in changed}
         self.constants -= pointers.keys()  # results are variables of the caller
-        hint = VERBS.get(label, label)
+        hint = self.sections.action(run, label)
         is_loop = any(isinstance(each, For | ForAny) for each in run)
         wish = f"{side}_{hint}" if side else f"{hint}_loop" if is_loop and hint in self.wishes else hint
         self.wishes.add(hint)
-        wish = wish if verb or label in VERBS else f"run_{wish}"
         second = f"re{wish}" if wish.startswith("initialize") else f"finish_{wish}"
         name = self.fresh(wish, others=[second])
         if can_fail:

@@ -72,8 +72,8 @@ class KernelSource(Protocol):
 class SharingSource(KernelSource, Protocol):
     """The source of kernels that can share a function although they differ in numbers."""
 
-    def shared(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
-        """The kernels of a program with the functions that they share."""
+    def shared(self, kernels: Mapping[Op, KernelText], places: Mapping[Value, Buffer]) -> dict[Op, KernelText]:
+        """The kernels of a program with the functions that they share. `places` has the buffer of each value."""
 
 
 HEAD = 64
@@ -177,14 +177,15 @@ class ProgramEmitter:
                 if op.declared.is_opaque:
                     with located(op.where):
                         kernels[op] = kernel_source.kernel(op)
-        if isinstance(kernel_source, SharingSource):
-            kernels.update(kernel_source.shared(kernels))
         called = called_functions(self.function)
         table = function_table(self.function)
         sharing = sharing_of(self.machine, kernels, self.check_nan)
         plans = {name: planner(table[name], self.aliases, how, sharing) for name, how in called.items()}
         plan = planner(self.function, self.aliases, None, sharing)
         self.plan = plan
+        if isinstance(kernel_source, SharingSource):
+            places = {value: place for each in (*plans.values(), plan) for value, place in each.place.items()}
+            kernels.update(kernel_source.shared(kernels, places))
         self.scratch_bytes = aligned(max((kernel.scratch_bytes for kernel in kernels.values()), default=0))
         self.stacks = [stack for each in (*plans.values(), plan) for stack in each.stacks]
         for number, stack in enumerate(self.stacks):
@@ -501,6 +502,10 @@ class ProgramEmitter:
         kernel: KernelText = self.kernels[op]
         items = kernel.items_of([*inputs, *outputs])
         structure.need(*kernel.snippets)
+        for result, operand in kernel.in_place:
+            assert inputs[operand] == outputs[result], f"{kernel.name} changes an array in place"
+        again = {operand for _, operand in kernel.in_place}
+        inputs = [each for number, each in enumerate(inputs) if number not in again]
         arguments = [*inputs, *outputs, *kernel.numbers, *([Name("host")] if kernel.can_fail else [])]
         if kernel.is_shared and self.machine.cores > 1:
             structure.need("share")

@@ -32,7 +32,7 @@ from staged.code.tree import (
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Op
 from staged.ir.structure import VARIABLE_WRITE
-from staged.source import Position, called_function
+from staged.source import Position, action_at, called_function
 
 VERBS = {
     "initial values": "initialize",
@@ -142,6 +142,12 @@ class Sections:
             called = called_function(origin.where) if origin.where is not None else ""
             return called or ("variables" if origin.is_write else None)
         return "initial values" if self.is_first(origin) else origin.section
+
+    def action(self, run: Sequence[Statement], label: str) -> str:
+        """The name of a function for a run with a label: that of its section, or what the user's call does."""
+        places = [origin.where for each in walk(run) if (origin := self.origin(each)) and origin.where is not None]
+        calls = (action_at(where) for where in places if called_function(where) == label)
+        return VERBS.get(label) or next(calls, label)
 
     def is_first(self, origin: Origin) -> bool:
         """Return whether a statement computes first values: it is of a layer's constructor."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged import optim
 
 A = np.linspace(-1, 1, 12 * 24, dtype=np.float32).reshape(12, 24)
 B = np.linspace(-2, 1, 24 * 24, dtype=np.float32).reshape(24, 24)
@@ -128,3 +129,11 @@ def test_gradients_of_convolution_weights_differ_in_tables_alone(target: str) ->
     assert source.count("= st_gradient_of_weights_f32(sizes, item, x, d_y, scratch, NULL);") == 1
     assert len(re.findall(r"^static const st_weights_f32 update_(first|second)_sizes = {$", source, re.M)) == 2
     assert re.search(r"update\(.*&update_first_sizes,", source) and re.search(r"update\(.*&update_second_sizes,", source)
+
+
+def test_a_kernel_leaves_the_name_of_a_call_to_the_function_of_the_host():
+    def clipped(a, b, c, d):
+        return optim.clip_grad_norm([a, b, c, d], 1.0)
+
+    source = str(st.function(clipped).stage(*(np.ones(size, np.float32) for size in (4000, 5000, 6000, 7000))).source)
+    assert "static void clip_grad_norm_square_sum(" in source and " clip_grad_norm(" not in source, source

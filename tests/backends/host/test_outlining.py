@@ -12,14 +12,14 @@ from staged import nn, optim
 from staged.backends.host import outlining
 from staged.backends.host.body import ERROR_KIND, OK
 from staged.backends.host.outlining import Outlined, Outliner
-from staged.backends.host.sections import Origin
+from staged.backends.host.sections import Origin, Sections
 from staged.code.expr import Index, Infix, Items, Literal, Member, Prefix, Variable, call
 from staged.code.kernel_text import KernelText
 from staged.code.printer import print_body
 from staged.code.tree import Assign, Block, Comment, Declare, DeclareTable, Do, If, Jump
 from staged.code.types import BYTES, INDEX, word
 from staged.code.writer import Names, Writer
-from staged.source import Position
+from staged.source import Position, called_function, keep_lines
 
 STRICT = "-O1 -Wall -Wextra -Wconversion -Wshadow -Wpedantic -Wstrict-prototypes -Werror"
 RNG = np.random.default_rng(0)
@@ -323,13 +323,39 @@ def test_statements_that_leave_the_function_stay(short):
     assert kept == ["forward();", "return ST_OK;", "f();", "g();"]
 
 
+CALLS = {
+    "optim.clip_grad_norm(grads, 1.0)": "clip_grad_norm",
+    "training.schedule.step()": "step_schedule",
+    "schedule.step()": "step_schedule",
+    "training.optimizer.step(grads)": "step_optimizer",
+    "st.save(checkpoint, {})": "save_checkpoint",
+    "self.draw()": "draw",
+    "accuracy(images)": "accuracy",
+    'print(f"step {step}: loss {loss}")': "print_step",
+    'print(f"{total:.3f}")': "print_total",
+    "print(loss)": "print_loss",
+    "print(loss + 1)": "print",
+}
+
+
+@pytest.mark.parametrize("line", CALLS)
+def test_a_function_of_a_call_has_a_verb_and_what_the_call_acts_on(line: str) -> None:
+    keep_lines("actions.py", f"    {line}\n")
+    where = Position("actions.py", 1, 4, 1, 4 + len(line), "train")
+    made = Sections({}, None)
+    statement = Do(call("f"))
+    made.origins[statement] = Origin("", "", where)
+    assert made.action([statement], called_function(where)) == CALLS[line]
+    assert made.action([statement], "forward") == "forward"
+
+
 def test_a_function_does_not_repeat_its_comment_or_have_braces_around_its_body() -> None:
     body = (Comment("train.py:1  print(x)"), Block((Do(call("print")),)), Jump("return", value=OK))
     writer = Writer()
-    Outlined("run_print", "train.py:1  print(x)", (), body, True, None).write(writer, Names())
+    Outlined("print_x", "train.py:1  print(x)", (), body, True, None).write(writer, Names())
     assert [line for line in writer.lines if line] == [
         "// train.py:1  print(x)",
-        "static int run_print(void) {",
+        "static int print_x(void) {",
         "    print();",
         "    return ST_OK;",
         "}",

@@ -1,23 +1,25 @@
-"""The register tile of a matrix product: one function for each number of rows and vectors, with arguments for strides
-and sizes. All products of a program share it.
+"""The register tiles of matrix products and convolutions: functions of the numbers of rows and vectors, and of strides
+and sizes. All kernels of a program share them.
 
 Tested by `tests/backends/host/test_contraction_matmul.py`.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from staged.backends.cpu.contraction.spec import Parameter
-from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import declared, each_row, emit_accumulators, emit_step
+from staged.backends.cpu.contraction.tile import declared
 from staged.backends.cpu.contraction.vectors import Vector
 from staged.code.support.library import Snippet
 from staged.code.writer import Writer
 
 INLINE = "static inline __attribute__((always_inline)) void"
 SHARED_STEPS = 256
+MOST_ROWS, MOST_VECTORS = 32, 8
+"""The sums of a tile are an array of this size; the compiler keeps those in use in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,18 @@ class RegisterTile:
     rows: int
     vectors: int
 
+    def __post_init__(self) -> None:
+        assert self.rows <= MOST_ROWS and self.vectors <= MOST_VECTORS, "the sums fit into registers"
+
     @property
     def shape(self) -> str:
         """The sizes of the tile, for names."""
         return f"{self.rows}x{self.vectors}"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The first arguments of the inline function."""
+        return self.rows, self.vectors
 
     def is_shared(self, steps: int) -> bool:
         """Return whether a loop over so many steps is long enough for distances of rows that the compiler cannot see.
@@ -49,8 +59,17 @@ class ProductTile(RegisterTile):
 
     @property
     def name(self) -> str:
-        kind = "product_tail" if self.is_tail else "product"
-        return f"st_{kind}_{self.vector.dtype}_{self.rows}x{self.vectors}"
+        return f"{self.kind}_{self.rows}x{self.vectors}"
+
+    @property
+    def kind(self) -> str:
+        """The beginning of the names of functions."""
+        return f"st_product_{'tail_' if self.is_tail else ''}{self.vector.dtype}"
+
+    @property
+    def inline(self) -> str:
+        """The name of the inline function."""
+        return f"{self.kind}_inline"
 
     @property
     def shape(self) -> str:
@@ -70,35 +89,37 @@ class ProductTile(RegisterTile):
 
     @property
     def snippet(self) -> Snippet:
-        """The function."""
-        t, vector, rows, vectors = Writer(), self.vector, self.rows, self.vectors
-        lanes = vector.lanes
-        count = f"Up to {rows} rows (`live`)" if self.is_tail else f"{rows} rows"
-        t.line(f"// {count} x {vectors} vectors of {lanes} of a matrix product: c = a @ b, or c += a @ b if `adds`.")
+        """The inline function."""
+        t, vector = Writer(), self.vector
+        count = "up to `rows` rows (`live`)" if self.is_tail else "`rows` rows"
+        t.line(f"// A tile of a product, of {count} and `vectors` vectors: c = a @ b, or c += a @ b if `adds`.")
         t.line("// Row r of `a` begins at a + r * a_row, its steps are `a_step` apart. Rows of `b` are `b_step` apart.")
         t.line("// Sums stay in registers over `chain` steps, then join `c`.")
-        with t.function(f"{INLINE} {self.name}_inline", map(declared, self.parameters)):
-            pointers, left = 0, ""
-            if not self.is_tail:
-                pointers, left = emit_left_rows(t, vector, rows)
-            else:
-                left = "a[start[r]]"
-                t.line(f"int64_t start[{rows}];")
-                with each_row(t, rows):
+        with _inline_function(t, self.inline, self.parameters):
+            if self.is_tail:
+                t.line(f"int64_t start[{MOST_ROWS}];")
+                with _each_row(t):
                     t.line("start[r] = (r < live ? r : live - 1) * a_row;")
+            else:
+                _emit_left_rows(t, vector)
             t.line("int64_t first = 0;")
             with t.block("do", " while (first < steps);"):
                 t.line("const int64_t stop = first + chain < steps ? first + chain : steps;")
-                emit_accumulators(t, vector, rows, vectors)
+                _emit_zeros(t, vector)
                 with t.block("for (int64_t k = first; k < stop; ++k)"):
-                    emit_step(t, vector, rows, vectors, left, "b")
+                    _emit_step(t, vector, "a[start[r]]" if self.is_tail else _LEFT, "b")
                     if self.is_tail:
                         t.line("a += a_step;")
-                    emit_advance(t, pointers, "a_step")
+                    else:
+                        _emit_advance(t, "a_step")
                     t.line("b += b_step;")
-                emit_join(t, vector, rows, vectors, "adds || first > 0", self.is_tail)
+                sum = f"*({vector.unaligned} *)(c + r * c_row + v * {vector.lanes})"
+                with t.block("if (adds || first > 0)"), _each_sum(t, self.is_tail):
+                    t.line(f"acc[r][v] += {sum};")
+                with _each_sum(t, self.is_tail):
+                    t.line(f"{sum} = acc[r][v];")
                 t.line("first = stop;")
-        return tile_snippet(self.name, vector, t)
+        return _tile_snippet(self.inline, vector, t)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +129,11 @@ class ConvolutionTile(RegisterTile):
     @property
     def name(self) -> str:
         return f"st_convolution_{self.vector.dtype}_{self.rows}x{self.vectors}"
+
+    @property
+    def inline(self) -> str:
+        """The name of the inline function."""
+        return f"st_convolution_{self.vector.dtype}_inline"
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -122,80 +148,101 @@ class ConvolutionTile(RegisterTile):
 
     @property
     def snippet(self) -> Snippet:
-        """The function."""
-        t, vector, rows, vectors = Writer(), self.vector, self.rows, self.vectors
-        t.line(
-            f"// {rows} channels x {vectors} vectors of {vector.lanes} pixels of a convolution: sums over channels and"
-        )
+        """The inline function."""
+        t, vector = Writer(), self.vector
+        t.line("// A tile of a convolution, of `rows` channels and `vectors` vectors of pixels: sums over channels and")
         t.line("// taps, of a[r * a_row + channel * a_channel + tap] times the vector at")
         t.line("// b + channel * b_channel + offsets[tap].")
         t.line(
             "// Sums stay in registers over `chain` channels, then join `sum`, whose rows lie closer than those of `c`."
         )
-        with t.function(f"{INLINE} {self.name}_inline", map(declared, self.parameters)):
-            pointers, left = emit_left_rows(t, vector, rows)
-            t.line(f"{vector.name} sum[{rows}][{vectors}];")
+        with _inline_function(t, self.inline, self.parameters):
+            _emit_left_rows(t, vector)
+            t.line(f"{vector.name} sum[{MOST_ROWS}][{MOST_VECTORS}];")
             t.line("int64_t first = 0;")
             with t.block("do", " while (first < channels);"):
                 t.line("const int64_t stop = first + chain < channels ? first + chain : channels;")
-                emit_accumulators(t, vector, rows, vectors)
+                _emit_zeros(t, vector)
                 with t.block("for (int64_t channel = first; channel < stop; ++channel)"):
                     with t.block("for (int64_t tap = 0; tap < taps; ++tap)"):
                         t.line(f"const {vector.scalar} *const pixels = b + offsets[tap];")
-                        emit_step(t, vector, rows, vectors, left, "pixels")
-                        emit_advance(t, pointers, "1")
-                    emit_advance(t, pointers, "a_channel - taps")
+                        _emit_step(t, vector, _LEFT, "pixels")
+                        _emit_advance(t, "1")
+                    _emit_advance(t, "a_channel - taps")
                     t.line("b += b_channel;")
-                self._emit_join(t)
+                with t.block("if (first > 0)"), _each_sum(t):
+                    t.line("acc[r][v] += sum[r][v];")
+                with t.block("if (stop < channels)"), _each_sum(t):
+                    t.line("sum[r][v] = acc[r][v];")
+                with t.otherwise(), _each_sum(t):
+                    t.line(f"*({vector.unaligned} *)(c + r * c_row + v * {vector.lanes}) = acc[r][v];")
                 t.line("first = stop;")
-        return tile_snippet(self.name, vector, t)
-
-    def _emit_join(self, t: Writer) -> None:
-        """The sums in registers join those of earlier channels; after the last channels they go to `c`."""
-        with t.block("if (first > 0)"):
-            self._emit_rows(t, "acc[r][{v}] += sum[r][{v}];")
-        with t.block("if (stop < channels)"):
-            self._emit_rows(t, "sum[r][{v}] = acc[r][{v}];")
-        with t.otherwise():
-            self._emit_rows(t, f"*({self.vector.unaligned} *)({{address}}) = acc[r][{{v}}];")
-
-    def _emit_rows(self, t: Writer, statement: str) -> None:
-        with each_row(t, self.rows):
-            for v in range(self.vectors):
-                t.line(statement.format(v=v, address=added("c", "r * c_row", str(v * self.vector.lanes))))
+        return _tile_snippet(self.inline, vector, t)
 
 
-def emit_left_rows(t: Writer, vector: Vector, rows: int) -> tuple[int, str]:
-    """Pointers to rows of `a`; returns their number, and the element of row `r`."""
-    group = -(-rows // 2) if rows <= 14 else 5
-    starts = ", ".join(added("a", times(first, "a_row")) for first in range(0, rows, group))
-    count = -(-rows // group)
+@contextmanager
+def _inline_function(t: Writer, name: str, parameters: list[Parameter]) -> Iterator[None]:
+    with t.function(f"{INLINE} {name}", ["int rows", "int vectors", *map(declared, parameters)]):
+        yield
+
+
+@contextmanager
+def _each_row(t: Writer) -> Iterator[None]:
+    """A loop over the rows of a tile, unrolled so that `acc[r]` names registers."""
+    with t.unrolled(MOST_ROWS, "for (int r = 0; r < rows; ++r)"):
+        yield
+
+
+@contextmanager
+def _each_vector(t: Writer) -> Iterator[None]:
+    with t.unrolled(MOST_VECTORS, "for (int v = 0; v < vectors; ++v)"):
+        yield
+
+
+@contextmanager
+def _each_sum(t: Writer, has_live: bool = False) -> Iterator[None]:
+    with _each_row(t), t.block("if (r < live)") if has_live else nullcontext(), _each_vector(t):
+        yield
+
+
+_LEFT = "left[r / group][r % group * a_row]"
+_POINTERS = -(-MOST_ROWS // 5)
+_EACH_POINTER = "for (int i = 0; i * group < rows; ++i)"
+
+
+def _emit_left_rows(t: Writer, vector: Vector) -> None:
+    """Pointers to rows of `a`: `_LEFT` is the element of row `r`."""
     t.line("// Few distances from few rows fit into the registers for addresses.")
-    t.line(f"const {vector.scalar} *left[{count}] = {{{starts}}};")
-    return count, f"left[r / {group}][r % {group} * a_row]"
+    t.line("const int group = rows <= 14 ? (rows + 1) / 2 : 5;")
+    t.line(f"const {vector.scalar} *left[{_POINTERS}];")
+    with t.unrolled(_POINTERS, _EACH_POINTER):
+        t.line("left[i] = a + i * group * a_row;")
 
 
-def emit_advance(t: Writer, pointers: int, step: str) -> None:
+def _emit_zeros(t: Writer, vector: Vector) -> None:
+    t.line(f"{vector.name} acc[{MOST_ROWS}][{MOST_VECTORS}];")
+    with _each_sum(t):
+        t.line(f"acc[r][v] = ({vector.name}){{0}};")
+
+
+def _emit_step(t: Writer, vector: Vector, left: str, right: str) -> None:
+    """One step of the inner dimension: `left` is the item of row `r`, `right` the address of the first vector."""
+    t.line(f"{vector.name} y[{MOST_VECTORS}];")
+    with _each_vector(t):
+        t.line(f"y[v] = {vector.load(f'{right} + v * {vector.lanes}')};")
+    with _each_row(t):
+        t.line(f"const {vector.scalar} x = {left};")
+        with _each_vector(t):
+            t.line(vector.multiply_add("acc[r][v]", "x", "y[v]"))
+
+
+def _emit_advance(t: Writer, step: str) -> None:
     """The next step of the pointers to rows of `a`."""
-    for number in range(pointers):
-        t.line(f"left[{number}] += {step};")
+    with t.unrolled(_POINTERS, _EACH_POINTER):
+        t.line(f"left[i] += {step};")
 
 
-def emit_join(t: Writer, vector: Vector, rows: int, vectors: int, adds: str, has_live: bool = False) -> None:
-    """The sums in registers join those in `c` if the condition `adds` holds, and replace them otherwise."""
-
-    def emit_rows(statement: str) -> None:
-        with each_row(t, rows), t.block("if (r < live)") if has_live else nullcontext():
-            for v in range(vectors):
-                address = added("c", "r * c_row", str(v * vector.lanes))
-                t.line(statement.format(v=v, unaligned=vector.unaligned, address=address))
-
-    with t.block(f"if ({adds})"):
-        emit_rows("acc[r][{v}] += *(const {unaligned} *)({address});")
-    emit_rows("*({unaligned} *)({address}) = acc[r][{v}];")
-
-
-def tile_snippet(name: str, vector: Vector, t: Writer) -> Snippet:
+def _tile_snippet(name: str, vector: Vector, t: Writer) -> Snippet:
     """The function of a tile, with what it needs."""
     fma = f"st_fma_{vector.name}"
     return Snippet(name, str(t), needs=(fma,) if f"{fma}(" in str(t) else ())

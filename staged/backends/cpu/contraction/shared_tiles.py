@@ -35,8 +35,16 @@ class SharedTile(Protocol):
         """The parameters of the function."""
 
     @property
+    def inline(self) -> str:
+        """The name of the inline function."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The first arguments of the inline function, in front of those for `parameters`."""
+
+    @property
     def snippet(self) -> Snippet:
-        """The inline function `{name}_inline`."""
+        """The inline function."""
 
 
 class TileCalls:
@@ -85,7 +93,7 @@ class TileCalls:
     def _own(self, tile: SharedTile, numbers: Mapping[str, str]) -> str:
         """The name of this kernel's function, in which these arguments are numbers."""
         name = f"{self.kernel}_tile_{tile.shape}"
-        self.functions.append((f"{tile.name}_inline(", tile.snippet))
+        self.functions.append((f"{tile.inline}(", tile.snippet))
         text = _function(name, tile, numbers).text
         assert self.own.setdefault(name, text) == text, "the calls of a tile have the same numbers"
         return name
@@ -106,7 +114,7 @@ def fixed_function(
         type = next(type for type, each in tile.parameters if each == table).rstrip("* ")
         t.statement(f"static {type} places[] = {{{', '.join(map(str, numbers))}}};")
         given = {**constants, table: "places"}
-        t.statement(f"{tile.name}_inline({', '.join(str(given.get(each, each)) for _, each in tile.parameters)});")
+        t.statement(_inline_call(tile, given))
     return Snippet(name, str(t))
 
 
@@ -115,6 +123,11 @@ def _function(name: str, tile: SharedTile, numbers: Mapping[str, str]) -> Snippe
     t = Writer()
     open_parameters = [parameter for parameter in tile.parameters if parameter[1] not in numbers]
     with t.function(f"{NOINLINE} {name}", map(declared, open_parameters)):
-        given = ", ".join(numbers.get(parameter, parameter) for _, parameter in tile.parameters)
-        t.statement(f"{tile.name}_inline({given});")
+        t.statement(_inline_call(tile, numbers))
     return Snippet(name, str(t))
+
+
+def _inline_call(tile: SharedTile, given: Mapping[str, object]) -> str:
+    """The statement that calls the inline function with these arguments; others are passed on."""
+    arguments = (*tile.sizes, *(given.get(name, name) for _, name in tile.parameters))
+    return f"{tile.inline}({', '.join(map(str, arguments))});"

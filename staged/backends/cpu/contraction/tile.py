@@ -205,27 +205,6 @@ def each_row(t: Writer, rows: int) -> AbstractContextManager[None]:
     return t.unrolled(rows, f"for (int64_t r = 0; r < {rows}; ++r)")
 
 
-def emit_accumulators(t: Writer, vector: Vector, rows: int, vectors: int) -> None:
-    t.line(f"{vector.name} acc[{rows}][{vectors}];")
-    emit_zeros(t, vector, rows, vectors)
-
-
-def emit_zeros(t: Writer, vector: Vector, rows: int, vectors: int) -> None:
-    with each_row(t, rows):
-        for v in range(vectors):
-            t.line(f"acc[r][{v}] = ({vector.name}){{0}};")
-
-
-def emit_step(t: Writer, vector: Vector, rows: int, vectors: int, left: str, right: str) -> None:
-    """One step of the inner dimension: `left` is the item of row `r`, `right` the address of the first vector."""
-    for v in range(vectors):
-        t.line(f"const {vector.name} y{v} = {vector.load(added(right, str(v * vector.lanes)))};")
-    with each_row(t, rows):
-        t.line(f"const {vector.scalar} x = {left};")
-        for v in range(vectors):
-            t.line(vector.multiply_add(f"acc[r][{v}]", "x", f"y{v}"))
-
-
 def aligned_to(vector: Vector) -> str:
     """The attribute of an array that begins at a multiple of a vector's size."""
     return f"__attribute__((aligned({vector.bytes})))"

@@ -42,6 +42,16 @@ class WeightTile:
         return f"{self.rows}x{self.taps}"
 
     @property
+    def inline(self) -> str:
+        """The name of the inline function."""
+        return f"{self.name}_inline"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The inline function is for tiles of this size."""
+        return ()
+
+    @property
     def parameters(self) -> list[Parameter]:
         """The parameters of the function."""
         operand = f"const {self.vector.scalar} *restrict "
@@ -64,7 +74,7 @@ class WeightTile:
         t.line("// planes[offset[tap] + i] over all pixels i and samples. A weight is a vector of partial sums.")
         t.line(f"// The next {rows} rows follow, for as many tiles.")
         with (
-            t.function(f"{INLINE} {self.name}_inline", map(declared, self.parameters)),
+            t.function(f"{INLINE} {self.inline}", map(declared, self.parameters)),
             t.block("for (int64_t tile = 0; tile < tiles; ++tile)"),
         ):
             t.line(f"{vector.name} acc[{rows}][{taps}];")

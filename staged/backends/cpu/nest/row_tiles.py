@@ -45,6 +45,7 @@ from staged.ir.types import i64
 
 Body = tuple[Statement, ...]
 Loops = dict[Loop, Loop]
+Callee = tuple[str, tuple[Any, ...]]
 TILE, ROWS = "tile", ("r", "r_after")
 
 
@@ -53,13 +54,13 @@ class RowTiles(Loop):
     """A loop over tiles: the first `count` have the most rows, each further one a row less.
 
     `first` is the first row of a tile, `rows` are the axes of the loops over its rows, and `smaller` are the functions
-    that calls for the smaller tiles call.
+    of calls for the smaller tiles. An inline function comes with its first argument, the number of rows.
     """
 
     count: int = 0
     first: Local = field(default_factory=lambda: Local("row", i64))
     rows: tuple[Axis, ...] = ()
-    smaller: Mapping[Statement, str] = field(default_factory=dict)
+    smaller: Mapping[Statement, Callee] = field(default_factory=dict)
 
 
 class RowLoops:
@@ -68,7 +69,7 @@ class RowLoops:
     def __init__(self, low: Lowering) -> None:
         self.low = low
         self.call_function = low.statements[CallSupport]
-        self.smaller: Mapping[Statement, str] = {}
+        self.smaller: Mapping[Statement, Callee] = {}
         self.is_large: Expr | None = None
         low.statements |= {RowTiles: self.tiles, CallSupport: self.call}
 
@@ -96,7 +97,8 @@ class RowLoops:
         with self.low.code.nested() as large:
             self.call_function(s)
         with self.low.code.nested() as small:
-            self.call_function(replace(s, function=self.smaller[s]))
+            function, rows = self.smaller[s]
+            self.call_function(replace(s, function=function, arguments=(*rows, *s.arguments[len(rows) :])))
         assert self.is_large is not None
         self.low.code.add(If(self.is_large, tuple(large), tuple(small)))
 
@@ -190,7 +192,7 @@ class _Likeness:
         self.tile, self.large, self.after = tile, large, after
         self.counterparts = dict(counterparts)
         """The axes, locals and arrays of the tiles after, by those of the tiles before."""
-        self.smaller: dict[Statement, str] = {}
+        self.smaller: dict[Statement, Callee] = {}
         """The functions that the tiles after call, by the calls before."""
 
     def same(self, one: Any, other: Any) -> bool:
@@ -208,8 +210,9 @@ class _Likeness:
                 return one is other
             return self.counterparts.setdefault(one, other) is other
         if isinstance(one, CallSupport):
-            self.smaller[one] = other.function
-            return self.same(one.arguments, other.arguments)
+            sizes = 1 if one.function == other.function else 0
+            self.smaller[one] = other.function, other.arguments[:sizes]
+            return self.same(one.arguments[sizes:], other.arguments[sizes:])
         if isinstance(one, tuple):
             return len(one) == len(other) and all(map(self.same, one, other))
         if isinstance(one, Statement | Address | Bound | Reduction):

@@ -147,7 +147,8 @@ class TileCalls:
         is_shared = function.is_shared(sums.axis.extent)
         if is_shared:
             self.support[shared_function(function)] = None
-        name = function.name if is_shared else f"{function.name}_inline"
+        name = function.name if is_shared else function.inline
+        arguments = arguments if is_shared else (*integers(*function.sizes), *arguments)
         return CallSupport(name, vector_snippet(dtype.name), arguments), rest
 
 

@@ -115,15 +115,18 @@ class VectorLoops:
         start, left = begin, extent
         if count > 1:
             step = lanes * count
-            left, whole = self.whole_iterations(begin, end, extent, step)
+            is_guarded = low.schedule.is_guarded
+            left, whole = (0, end) if is_guarded else self.whole_iterations(begin, end, extent, step)
             is_once = first == 0 and number_in(whole) == step
             with nullcontext() if is_once else low.loop(i, start, whole, Literal(str(step))):
                 u = low.variable("u", SHORT_INDEX)
                 with low.loop(u, ZERO, Literal(str(count)), unroll=count):
                     self.totals.unrolled = u
                     item = Infix("*", u, Literal(str(lanes)))
-                    low.axes[axis] = low.on_axis(axis, item if is_once else Infix("+", i, item))
-                    self.body(loop)
+                    place = item if is_once else Infix("+", i, item)
+                    low.axes[axis] = low.on_axis(axis, place)
+                    with low.branch(Infix("<", place, end)) if is_guarded else nullcontext():
+                        self.body(loop)
                     self.totals.unrolled = None
             low.axes[axis] = low.on_axis(axis, i)
             start = whole

@@ -1,0 +1,57 @@
+"""Functions that change arrays in place: an array that a function reads and writes is one parameter.
+
+    static void update(const float *d_weight, const float *weight, float *new_weight, ...)
+    static void update(const float *d_weight, float *weight, ...)      in all calls both are one array
+
+Tested by `tests/backends/native/test_in_place.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from staged.code.expr import Variable
+from staged.code.scopes import renamed
+from staged.code.tree import Declare, Function, Statement, Unused, with_inner
+
+
+def with_one_parameter(function: Function, pairs: Mapping[int, int]) -> Function:
+    """A function in which each pair of parameters, (read, written), is one: in the place of the second, with the name
+    of the first.
+    """
+    if not pairs:
+        return function
+    names = [parameter.variable.text for parameter in function.parameters]
+    found = {names[written]: names[read] for read, written in pairs.items()}
+    kept = [parameter for number, parameter in enumerate(function.parameters) if number not in pairs]
+    body = _without_copies(renamed(_without_unused(function.body, {names[read] for read in pairs}), found))
+    return replace(function, parameters=renamed(tuple(kept), found), body=body)
+
+
+def _without_unused(body: tuple[Statement, ...], names: set[str]) -> tuple[Statement, ...]:
+    """Statements without those that say that one of these parameters is not used."""
+    return tuple(s for s in body if not (isinstance(s, Unused) and names & {name.text for name in s.names}))
+
+
+def _without_copies(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """Statements in which a pointer into an array is declared once in a block: for reads and for writes."""
+    first: dict[str, Variable] = {}
+    found: dict[str, str] = {}
+    written: dict[str, Variable] = {}
+    kept: list[Statement] = []
+    for s in body:
+        match s:
+            case Declare(Variable(text, type) as variable, value, is_const=True, also=()) if value and type.is_pointer:
+                other = first.setdefault(str(value), variable)
+                if other is not variable:
+                    found[text] = other.text
+                    if not type.is_const:
+                        written[other.text] = replace(variable, text=other.text)
+                    continue
+        kept.append(with_inner(s, _without_copies))
+    kept = [
+        replace(s, variable=written.get(s.variable.text, s.variable)) if isinstance(s, Declare) else s for s in kept
+    ]
+    changed: tuple[Statement, ...] = renamed(tuple(kept), found)
+    return changed
