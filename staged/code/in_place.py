@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from staged.code.expr import Variable
+from staged.code.expr import Expr, Infix, Variable
 from staged.code.scopes import renamed
-from staged.code.tree import Declare, Function, Statement, Unused, with_inner
+from staged.code.tree import Assign, Declare, Function, If, Statement, Unused, with_inner
 
 
 def with_one_parameter(function: Function, pairs: Mapping[int, int]) -> Function:
@@ -25,8 +25,8 @@ def with_one_parameter(function: Function, pairs: Mapping[int, int]) -> Function
     names = [parameter.variable.text for parameter in function.parameters]
     found = {names[written]: names[read] for read, written in pairs.items()}
     kept = [parameter for number, parameter in enumerate(function.parameters) if number not in pairs]
-    body = _without_copies(renamed(_without_unused(function.body, {names[read] for read in pairs}), found))
-    return replace(function, parameters=renamed(tuple(kept), found), body=body)
+    body = renamed(_without_unused(function.body, {names[read] for read in pairs}), found)
+    return replace(function, parameters=renamed(tuple(kept), found), body=_shorter(_with_one_pointer(body)))
 
 
 def _without_unused(body: tuple[Statement, ...], names: set[str]) -> tuple[Statement, ...]:
@@ -34,8 +34,8 @@ def _without_unused(body: tuple[Statement, ...], names: set[str]) -> tuple[State
     return tuple(s for s in body if not (isinstance(s, Unused) and names & {name.text for name in s.names}))
 
 
-def _without_copies(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """Statements in which a pointer into an array is declared once in a block: for reads and for writes."""
+def _with_one_pointer(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """Statements that declare a pointer into an array once in a block: for reads and writes."""
     first: dict[str, Variable] = {}
     found: dict[str, str] = {}
     written: dict[str, Variable] = {}
@@ -49,9 +49,27 @@ def _without_copies(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
                     if not type.is_const:
                         written[other.text] = replace(variable, text=other.text)
                     continue
-        kept.append(with_inner(s, _without_copies))
+        kept.append(with_inner(s, _with_one_pointer))
     kept = [
         replace(s, variable=written.get(s.variable.text, s.variable)) if isinstance(s, Declare) else s for s in kept
     ]
     changed: tuple[Statement, ...] = renamed(tuple(kept), found)
     return changed
+
+
+def _shorter(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """Statements that do not copy an array to itself, with `x += y` in place of `x = x + y`."""
+    kept: list[Statement] = []
+    for s in body:
+        match s:
+            case If(Infix("!=", Variable(text, type), Variable(other))) if text == other and type.is_pointer:
+                continue
+            case Assign(target, Infix("+" | "-" | "*" | "/" as op, left, right), "") if _place(left) == _place(target):
+                s = Assign(target, right, op)
+        kept.append(with_inner(s, _shorter))
+    return tuple(kept)
+
+
+def _place(expr: Expr) -> str:
+    """The text of an element, the same for reads and writes."""
+    return str(expr).replace("const ", "")

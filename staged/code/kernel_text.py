@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from staged.code.expr import Expr, Infix, Literal
@@ -33,7 +33,7 @@ class KernelText:
 
     name: str
     text: str
-    """The whole function (and the inline functions only it uses), with its comments."""
+    """The whole function (and the inline functions only it uses), with its comments; nothing if it is support."""
     parameters: tuple[tuple[str, str], ...]
     """(C type, name) in the order of the call."""
     items: int
@@ -64,6 +64,10 @@ class KernelText:
     """The tree of the function; None if it was not printed from a tree."""
     epilogue: Function | None = field(default=None, compare=False)
     """The tree of the inline function that finishes the tiles of a product."""
+    column_step: int = 1
+    """The columns of each of these tiles are a multiple of so many."""
+    is_whole: bool = True
+    """False if it calls the epilogue; else `code` has the statements."""
     functions: tuple[Snippet, ...] = ()
     """Functions that the program has once, before the first kernel that calls them."""
     shape: object = field(default=None, compare=False)
@@ -107,6 +111,20 @@ class KernelText:
         if not self.items_text:
             return Literal(str(self.items))
         return _arithmetic(ast.parse(re.sub(r"{(\d+)}", r"_\1", self.items_text), mode="eval").body, arguments)
+
+
+def by_name(kernels: Iterable[KernelText]) -> list[KernelText]:
+    """Each function once, with the tables of all kernels that call it."""
+    made: dict[str, KernelText] = {}
+    for kernel in kernels:
+        first = made.setdefault(kernel.name, kernel)
+        if isinstance(kernel, KernelText) and kernel.functions != first.functions:
+            functions, support = (
+                tuple(dict.fromkeys([*getattr(first, name), *getattr(kernel, name)]))
+                for name in ("functions", "support")
+            )
+            made[kernel.name] = replace(first, functions=functions, support=support)
+    return list(made.values())
 
 
 _OPERATORS = {ast.Add: "+", ast.Mult: "*", ast.Div: "/"}

@@ -54,9 +54,10 @@ def print_function(function: Function, dialect: Dialect = C) -> str:
     return str(w)
 
 
-def print_body(body: Sequence[Statement], dialect: Dialect = C) -> list[str]:
-    """The lines of a function's statements."""
+def print_body(body: Sequence[Statement], dialect: Dialect = C, above: str = "") -> list[str]:
+    """The lines of a function's statements; `above` is the comment above the function."""
     printer = Printer(dialect)
+    printer.above = above
     printer.w.depth = 1
     printer.body(body)
     return printer.w.lines
@@ -68,6 +69,8 @@ class Printer:
     def __init__(self, dialect: Dialect, breaks_lines: bool = False) -> None:
         self.dialect = dialect
         self.w = Writer()
+        self.above = ""
+        """The last comment, if it is on what follows as well: it is not repeated."""
         self.like: Printer | None = None
         """The printer whose line breaks are used, so that lines break as with the host's names."""
         if breaks_lines:
@@ -89,7 +92,7 @@ class Printer:
             Jump: self.jump,
             Label: lambda s: self.w.line(f"{s.name}:;"),
             Barrier: self.barrier,
-            Comment: lambda s: self.w.comment(s.text),
+            Comment: self.comment,
             Blank: lambda s: self.w.line(),
             Unused: self.unused,
         }
@@ -119,8 +122,16 @@ class Printer:
         return print_expr(expr, 0, self.dialect.words)
 
     def body(self, body: Sequence[Statement]) -> None:
+        above = self.above
         for statement in body:
             self.statements[type(statement)](statement)
+        if self.above != above:
+            self.above = ""
+
+    def comment(self, s: Comment) -> None:
+        if not self.above.endswith(s.text):
+            self.w.comment(s.text)
+            self.above = s.text
 
     def simple(self, s: Declare | Assign | Do) -> None:
         """A statement without others in it."""
@@ -146,12 +157,17 @@ class Printer:
         return f"{self.expr(s.target)} {s.op}= {self.expr(s.value)}"
 
     def struct(self, s: DeclareStruct) -> None:
-        with self.w.block(f"const {self.before_name(s.variable.type)}{self.expr(s.variable)} =", ";"):
-            lines = [f".{name} = {self.expr(value)}," for name, value in s.fields]
-            notes = s.notes or [""] * len(lines)
-            width = max((len(line) for line, note in zip(lines, notes, strict=True) if note), default=0)
-            for line, note in zip(lines, notes, strict=True):
-                self.w.line(_with_comment(line, width, note, self.w.depth) if note else line)
+        declared = f"{self.before_name(s.variable.type)}{self.expr(s.variable)} = "
+        heads = {"constant": f"const {declared}", "variable": declared, "returned": f"return ({s.variable.type.text})"}
+        self.w.line(heads[s.use] + "{")
+        self.w.depth += 1
+        lines = [f".{name} = {self.expr(value)}," for name, value in s.fields]
+        notes = s.notes or [""] * len(lines)
+        width = max((len(line) for line, note in zip(lines, notes, strict=True) if note), default=0)
+        for line, note in zip(lines, notes, strict=True):
+            self.w.line(_with_comment(line, width, note, self.w.depth) if note else line)
+        self.w.depth -= 1
+        self.w.line("};")
 
     def constants(self, s: Constants) -> None:
         self.w.statement(f"enum {{ {', '.join([f'{name} = {size}' for name, size in s.sizes])} }};")

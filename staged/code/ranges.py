@@ -35,9 +35,9 @@ class Ranges:
         return Ranges(gcd(self.step, other.step), most)
 
 
-def for_ranges(function: Function, ranges: Ranges) -> Function:
-    """The function for calls with these ranges. Its last parameters are `begin` and `end`, if it has a range."""
-    limits = [parameter.variable for parameter in function.parameters if parameter.variable.text in ("begin", "end")]
+def for_ranges(function: Function, ranges: Ranges, names: Sequence[str] = ("begin", "end")) -> Function:
+    """The function for calls with these ranges. Parameters of these names are the beginning, if not 0, and the end."""
+    limits = [parameter.variable for parameter in function.parameters if parameter.variable.text in names]
     return replace(function, body=_Rewriter(limits, ranges).statements(function.body))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from staged.code.expr import Call, Literal, Name, Variable
+from staged.code.expr import Call, Expr, Literal, Name, Variable
 from staged.code.rebuild import rebuilt
 from staged.code.tree import (
     Declare,
@@ -101,6 +101,13 @@ def renamed(tree: Any, found: Mapping[str, str]) -> Any:
     return rebuilt(tree, lambda part: renamed(part, found))
 
 
+def replaced(tree: Any, found: Mapping[Variable, Expr]) -> Any:
+    """Statements or expressions with expressions in the place of variables."""
+    if isinstance(tree, Variable):
+        return found.get(tree, tree)
+    return rebuilt(tree, lambda part: replaced(part, found))
+
+
 def _declared(body: Sequence[Statement]) -> Iterator[Variable]:
     """The variables that the statements of a block declare for those behind them."""
     for statement in body:
@@ -114,8 +121,13 @@ def _declared(body: Sequence[Statement]) -> Iterator[Variable]:
 
 def declared_within(body: Sequence[Statement]) -> Iterator[str]:
     """The names that statements declare, those inside of them included."""
+    return (each.text for each in declared_variables(body))
+
+
+def declared_variables(body: Sequence[Statement]) -> Iterator[Variable]:
+    """The variables that statements declare, those inside of them included."""
     for statement in walk(body):
-        yield from (each.text for each in _declared((statement,)))
+        yield from _declared((statement,))
         match statement:
             case For(index) | ForAny(index) | ForBits(index):
-                yield index.text
+                yield index

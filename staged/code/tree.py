@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from staged.code.expr import Argument, Expr, Name, Variable, call
 
@@ -42,11 +43,14 @@ class Constants:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeclareStruct:
-    """`const T x = {.a = value, ...};`, a field a line, with a note for each if there are `notes`."""
+    """`const T x = {.a = value, ...};`, a field a line, with a note for each if there are `notes`; if the struct is
+    returned, `return (T){.a = value, ...};`.
+    """
 
     variable: Variable
     fields: tuple[tuple[str, Expr], ...]
     notes: tuple[str, ...] = ()
+    use: Literal["constant", "variable", "returned"] = "constant"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

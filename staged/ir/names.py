@@ -9,7 +9,7 @@ from typing import Self
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.nouns import noun_of
-from staged.ir.structure import ABSENT, CALL, FRAME_LOAD, FRAME_NULL, VARIABLE_READ
+from staged.ir.structure import ABSENT, CALL, FRAME_LOAD, FRAME_NULL, SEQUENCE_GET, VARIABLE_READ
 
 
 class FieldName(str):
@@ -121,6 +121,8 @@ def name_of(value: Value) -> str:
         return str(op.attrs["variable"].name)
     if op.declared is prims.FIT:
         return name_of(op.operands[0]) or "number"
+    if op.declared is SEQUENCE_GET:
+        return element_name(name_of(op.operands[0]))
     if op.declared.named_after_operand:
         return name_of(op.operands[0]) or noun_of(op)
     if op.declared.is_opaque:
@@ -129,6 +131,13 @@ def name_of(value: Value) -> str:
         return f"{name_of(op.operands[0])}_index".lstrip("_")
     says_nothing = (CALL, ABSENT, FRAME_LOAD, FRAME_NULL, prims.CONSTANT)
     return "" if op.declared.is_control or op.declared in says_nothing else _described(op, value)
+
+
+def element_name(history: str) -> str:
+    """The name of an element: `h` for `h_history` and for nested histories."""
+    while history.endswith("_history"):
+        history = history.removesuffix("_history")
+    return history
 
 
 def _described(op: Op, value: Value) -> str:

@@ -141,7 +141,7 @@ class Vectorise:
 class Unroll:
     """Vectors per iteration of a vectorised loop with totals, each with its own totals.
 
-    If it `is_guarded`, each vector is computed on the condition that the loop has it: loops of fewer have the same form.
+    If it `is_guarded`, a vector is computed only if the loop has it. Shorter loops then have the same form.
     """
 
     times: int
@@ -231,7 +231,7 @@ class Schedule:
     def guarded(self) -> Schedule | None:
         """The schedule with these conditions, and the same bits; None if a loop does not have whole iterations.
 
-        Exact: totals of vectors that a loop does not have are zero, and the others are added up in the same pairs.
+        Exact: totals of vectors that a loop does not have are zero, which changes no sum of pairs.
         """
         for loop in self.vectorised:
             vectors, rest = divmod(loop.axis.extent, self.lanes)

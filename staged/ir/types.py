@@ -125,7 +125,7 @@ class DType:
         return (other is int or other is bool) and dtype_of(other) is self
 
     def __hash__(self) -> int:
-        return hash(self.numpy)  # as that of NumPy's dtype, which is equal
+        return hash(_NUMPY[self.name])  # as that of NumPy's dtype, which is equal
 
     def __reduce__(self) -> str:
         """The name in this module: copies and pickles restore the one object, since dtypes are compared by `is`."""

@@ -18,6 +18,7 @@ from typing import Literal
 from staged.ir.declaration import prims
 from staged.ir.names import (
     OWN,
+    DerivedName,
     FieldName,
     LibraryName,
     QualifiedName,
@@ -31,7 +32,8 @@ from staged.ir.names import (
 )
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.nouns import NOUNS, NOUNS_ALONE, noun_of
-from staged.ir.structure import FOR, VARIABLE_WRITE, WHILE
+from staged.ir.storage import structural_ops
+from staged.ir.structure import FOR, VARIABLE_READ, VARIABLE_WRITE, WHILE
 from staged.ir.types import TensorType, Type
 from staged.kernels.kernel_names import KernelNames, verb_of
 from staged.kernels.kinds import is_inlined, is_scalar
@@ -73,6 +75,7 @@ class Naming:
                 if ref is not None and not ref.outer and (ref not in known or _is_first(write)):
                     known.add(ref)
                     self.initial.add(write.operands[0])
+        _name_numbers(function)
         after: set[Value] = set()
         self._follow(function.block, after)
         self._trace_back(function.block, after, set())
@@ -161,7 +164,7 @@ class Naming:
     def _kernel(self, ops: Sequence[Op], results: Sequence[Value]) -> str:
         """The name of the function of a kernel, before its results get names."""
         if written := self._written(results, self.phases(ops, results)):
-            return written
+            return "fill_with_ones" if _is_ones(ops[-1]) else written
         phases = {self.phase(value.producer) for value in results if value.producer is not None}
         phase = next((each for each in ("forward", "backward") if each in phases), "update")
         named = [op for op in ops if self.phase(op) == phase] or ops
@@ -300,6 +303,19 @@ class Naming:
         return named[-1] if named else None
 
 
+def _name_numbers(function: Function) -> None:
+    """Name the numbers that come from a Variable: its value is `lr`, `new_lr` is written to it, `next_lr` leads there."""
+    ops = list(structural_ops(function.block))
+    read = {as_name(op.attrs["variable"].name) for op in ops if op.declared is VARIABLE_READ}
+    written = {op.operands[0]: as_name(op.attrs["variable"].name) for op in ops if op.declared is VARIABLE_WRITE}
+    for op in ops:
+        for value in op.results if op.declared is not VARIABLE_READ else ():
+            name = value.hint or written.get(value, "")
+            if name in read and is_scalar(value):
+                after = DerivedName(f"new_{name}" if value in written else f"next_{name}")
+                value.hint = "" if op.declared is prims.CONSTANT else after
+
+
 def _steps(ops: Iterable[Op], first: Phase, phase: Callable[[Op], Phase], results: Sequence[Value]) -> list[str]:
     """The steps of a kernel, in order: the user's values and, between them, layers and functions of the first phase.
 
@@ -355,6 +371,12 @@ def _is_first(op: Op) -> bool:
     made = op.operands[0].producer if op.declared is VARIABLE_WRITE else None
     where = made.where if made is not None else None
     return where is not None and where.function == "__init__" and not where.phase
+
+
+def _is_ones(op: Op) -> bool:
+    """Return whether an op fills an array with 1, such as the first values of several weights."""
+    number = op.operands[0].made_by(prims.CONSTANT) if op.declared is prims.BROADCAST_TO else None
+    return number is not None and number.attrs["value"] == 1
 
 
 def _is_backward(op: Op) -> bool:

@@ -39,7 +39,7 @@ class Parts:
         self.inputs: list[ArrayRef | Local] = []
         self.number = {param: number for number, param in enumerate(body.params)}
         for param in body.params:
-            hint, dtype = param.hint or "number", param.tensor.dtype
+            hint, dtype = param.hint or _role(op, param), param.tensor.dtype
             self.inputs.append(Local(hint, dtype) if is_scalar(param) else array_of(hint, param, "input"))
         self.results = body.end.operands
         self.outputs = [array_of(v.hint or noun_of(op, v.index), v, "output") for v in self.results]
@@ -98,6 +98,16 @@ class Parts:
         before, load = self.load(array, index)
         after = Local(f"new_{array.name}", array.dtype)
         return [load, Compute(after, by, (before, value), {}), Store(array, index, after)]
+
+
+def _role(op: Op, number: Value) -> str:
+    """The role of a number in an op, as its name."""
+    place = op.operands.index(number) if number in op.operands else -1
+    if op.declared is prims.PERMUTATION:
+        return ("seed", "stream", "counter")[place]
+    if op.declared is prims.DYNAMIC_UPDATE and place > 1:
+        return ("row", "column")[place - 2] if len(op.operands) == 4 else "start"
+    return "number"
 
 
 def axis_name(number: int) -> str:

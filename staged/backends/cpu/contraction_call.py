@@ -6,7 +6,6 @@ Tested by `tests/kernels/test_contractions.py` and `tests/backends/host/test_con
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -18,10 +17,11 @@ from staged.backends.cpu.contraction.conv2d import emit_conv2d
 from staged.backends.cpu.contraction.matmul import emit_matmul, least_columns
 from staged.backends.cpu.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec
 from staged.backends.cpu.nest.epilogue import emit_epilogue
-from staged.code.expr import Setting, Variable
+from staged.code.expr import Setting
 from staged.code.in_place import with_one_parameter
 from staged.code.kernel_text import KernelText, Site, kernel_comments
 from staged.code.printer import print_function
+from staged.code.ranges import Ranges, for_ranges
 from staged.code.shape import shape_of
 from staged.code.sizes import Numbers
 from staged.code.support.library import Snippet
@@ -50,13 +50,14 @@ def emit_contraction(
     table: str,
     shared: tuple[Function, Numbers] | None = None,
     in_place: tuple[tuple[int, int], ...] = (),
+    step: int = 0,
 ) -> KernelText:
     """The C function for a `contraction` op: operands (a, b, *epilogue inputs), results from the epilogue or the
     product.
 
     The names of its tables begin with `table`, which products of equal sizes have in common. `shared` is the function
     of the epilogue, with the numbers of this op, if other kernels use the function, too. `in_place` are the results
-    that are in the place of operands.
+    that are in the place of operands. `step` is the step of all its users' columns.
     """
     nest: Nest | None = op.attrs.get("nest")
     operands, results = _parameter_names(op, name, table, nest)
@@ -76,7 +77,8 @@ def emit_contraction(
         for read, written in pairs.items():
             passed[written] = passed[read]
         parameters = tuple((type, passed[n]) for n, (type, _) in enumerate(own) if n not in pairs)
-        epilogue = Epilogue(finish.name, parameters, len(results), tuple(_settings(finish, numbers)))
+        settings = tuple(_settings(finish, numbers))
+        epilogue = Epilogue(finish.name, parameters, len(results), settings, finish if shared is None else None)
     spec = replace(
         plain,
         name=name,
@@ -92,11 +94,15 @@ def emit_contraction(
         product = emit_blas(spec, machine, machine.blas)
     else:
         product = (emit_matmul if spec.dtype.is_float else emit_bytes)(spec, machine)
+    own_functions = []
+    if finish is not None and not product.has_epilogue:
+        finish = for_ranges(finish, Ranges(step or product.column_step), ("cols",))
+        own_functions.append(Snippet(finish.name, print_function(finish)))
     items = product.work_items
     work = _multiply_adds(op) / 20.0  # nanoseconds at a modest rate
     chunk = max(1, min(items // 2, int(items * 10_000 / work))) if items > 1 and work > 20_000 else 0
     return KernelText(
-        name,
+        product.function,
         product.text,
         product.parameters,
         items,
@@ -109,9 +115,12 @@ def emit_contraction(
         link=product.link,
         code=product.code,
         epilogue=inline,
-        functions=(*([] if finish is None else [Snippet(finish.name, print_function(finish))]), *product.tables),
+        column_step=product.column_step,
+        is_whole=inline is None or product.has_epilogue,
+        functions=(*own_functions, *product.tables),
+        shape=product.shape or (plain, None if inline is None else shape_of(inline)[0]),
+        numbers=product.numbers,
         in_place=in_place,
-        shape=(plain, None if inline is None else shape_of(inline)[0]),
     )
 
 
@@ -119,8 +128,7 @@ def _settings(epilogue: Function, numbers: Numbers) -> Iterator[Setting]:
     """The numbers with which a kernel calls an epilogue that other kernels call, too: its last arguments."""
     parameters = epilogue.parameters[len(epilogue.parameters) - len(numbers) :]
     for number, parameter in zip(numbers, parameters, strict=True):
-        name = re.sub("_(in|out)(?=_)", "", parameter.variable.text)
-        yield Setting(number.text, Variable(name, parameter.variable.type))
+        yield Setting(number.text, parameter.variable)
 
 
 def extents(value: Value) -> tuple[int, ...]:

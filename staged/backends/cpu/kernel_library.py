@@ -5,9 +5,9 @@ Tested by `tests/backends/host/test_kernel_library.py`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 from staged.backends.cpu.contraction_call import emit_contraction, spec_of
 from staged.backends.cpu.nest.kernel import emit_kernel, kernel_of
@@ -25,14 +25,11 @@ from staged.ir.cascade import cascade_sums
 from staged.ir.declaration import prims
 from staged.ir.loops import Tile, walk
 from staged.ir.machine import Machine
-from staged.ir.names import name_of, short
+from staged.ir.names import layer_of, name_of, short
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import view_of
 from staged.ir.structure import CONTRACTION, KERNEL
-from staged.source import Position, called_function
-
-MOST_ALONE = 3
-"""Kernels of a call from which the name of the called function is that of a function of the host."""
+from staged.source import Position
 
 Pairs = tuple[tuple[int, int], ...]
 """(result, operand) pairs of a kernel."""
@@ -102,28 +99,7 @@ class KernelLibrary:
         for users, code, rows in sorted(shared, key=lambda each: -len(each[0])):  # the first choice of names
             made |= self._merged(users, code, rows)
         kernels = {op: _as_one(kernel, made.get(kernel.name, kernel)) for op, kernel in kernels.items()}
-        kernels = self._beside_functions(kernels)
         return self._for_calls(kernels, _pairs_in_place(kernels, places))
-
-    def _beside_functions(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
-        """The kernels, with longer names for those named like a function that the user calls and other kernels are of.
-
-        The function of the host for this call has the user's name.
-        """
-        users = Counter(called_function(op.where) for op in kernels if op.where is not None)
-        made: dict[str, Function] = {}
-        for op, kernel in kernels.items():
-            if kernel.code is not None and users[kernel.name] >= MOST_ALONE and kernel.name not in made:
-                self.names.used.discard(kernel.name)
-                steps = dict.fromkeys(each.name for each in _steps_of(op))
-                name = self.names.fresh("_".join([kernel.name, *steps][:3]))
-                made[kernel.name] = replace(kernel.code, name=name)
-        return {
-            op: replace(kernel, name=code.name, code=code, text=print_function(code, self.dialect))
-            if (code := made.get(kernel.name))
-            else kernel
-            for op, kernel in kernels.items()
-        }
 
     def _for_calls(self, kernels: Mapping[Op, KernelText], in_place: Mapping[str, Pairs]) -> dict[Op, KernelText]:
         """The kernels, whose functions are for all their calls: the ranges, and the arrays that change in place."""
@@ -136,7 +112,7 @@ class KernelLibrary:
                 continue
             before = kernel.code
             code = for_ranges(before, ranges[kernel.name])
-            if kernel.epilogue is None:
+            if kernel.is_whole:
                 pairs = in_place[kernel.name]
                 code = with_one_parameter(code, {read: len(op.operands) + result for result, read in pairs})
                 kernel = replace(kernel, in_place=pairs, parameters=parameters_of(code))
@@ -182,8 +158,8 @@ class KernelLibrary:
         schedule = schedule.guarded() if is_guarded else schedule
         if schedule is None or (nest, schedule) == before:
             return None
-        comments = kernel_comments(user.op)
-        made = kernel_of(nest, schedule, user.kernel.name, comments, self.machine, self.site, self.dialect)
+        name, comments, layer = user.kernel.name, kernel_comments(user.op), layer_of(user.op)
+        made = kernel_of(nest, schedule, name, comments, self.machine, self.site, self.dialect, layer)
         other = User(user.op, made, Sized.of(made.code, self.dialect)) if made.code else None
         return None if other is None or other.shape == user.shape else other
 
@@ -198,22 +174,33 @@ class KernelLibrary:
             if kernel.epilogue is not None:
                 sized = Sized.of(kernel.epilogue)
                 groups.setdefault(sized.shape, {}).setdefault(kernel.name, User(op, kernel, sized))
-                self.names.used.add(kernel.epilogue.name)
+                if not kernel.is_whole:
+                    self.names.used.add(kernel.epilogue.name)
         made: dict[str, KernelText] = {}
         for group in groups.values():
             # Calls in line cost nothing, and a product calls the function in few places.
             for users, code, rows in _alike(group.values(), most=2 * MOST):
+                if self._is_one(users):
+                    continue
                 pairs = _common([in_place[user.kernel.name] for user in users])
+                step = gcd(*(user.kernel.column_step for user in users))
                 self.names.used -= {user.sized.function.name for user in users}
                 name = self.names.fresh(f"{_common_name(users)}_epilogue")
                 code = replace(code, name=name, comments=(f"Finishes tiles of {len(users)} products.",))
                 for user, numbers in zip(users, rows, strict=True):
                     own = user.kernel.name
-                    made[own] = self.product(user.op, own, (code, numbers), pairs)
+                    made[own] = self.product(user.op, own, (code, numbers), pairs, step)
         for op, kernel in kernels.items():
-            if kernel.epilogue is not None and kernel.name not in made and (pairs := in_place[kernel.name]):
+            if not kernel.is_whole and kernel.name not in made and (pairs := in_place[kernel.name]):
                 made[kernel.name] = self.product(op, kernel.name, in_place=pairs)
         return made
+
+    def _is_one(self, users: Sequence[User]) -> bool:
+        """Return whether one function has the statements of the epilogues of these products."""
+        codes = [user.kernel.code for user in users if user.kernel.is_whole and user.kernel.code is not None]
+        whole = [replace(user, sized=Sized.of(code, self.dialect)) for user, code in zip(users, codes, strict=False)]
+        is_alike = len(codes) == len(users) and len({user.shape for user in whole}) == 1
+        return is_alike and _function_of(whole, MOST) is not None
 
     def _merged(self, users: Sequence[User], code: Function, rows: Sequence[Numbers]) -> dict[str, KernelText]:
         """By name, the kernels that share a function, each with its numbers."""
@@ -238,11 +225,11 @@ class KernelLibrary:
         return emit_kernel(op, name, self.machine, self.site, self.dialect)
 
     def product(
-        self, op: Op, name: str, epilogue: tuple[Function, Numbers] | None = None, in_place: Pairs = ()
+        self, op: Op, name: str, epilogue: tuple[Function, Numbers] | None = None, in_place: Pairs = (), step: int = 0
     ) -> KernelText:
         """A contraction, which has the tables of the first one of equal sizes."""
         table = self.tables.setdefault(spec_of(op), name)
-        return emit_contraction(op, name, self.machine, self.site, table, epilogue, in_place)
+        return emit_contraction(op, name, self.machine, self.site, table, epilogue, in_place, step)
 
 
 def _as_one(kernel: KernelText, one: KernelText) -> KernelText:
@@ -250,6 +237,7 @@ def _as_one(kernel: KernelText, one: KernelText) -> KernelText:
     return replace(
         kernel, name=one.name, text=one.text, parameters=one.parameters, code=one.code, numbers=one.numbers,
         functions=one.functions, snippets=one.snippets, support=one.support, in_place=one.in_place,
+        is_whole=one.is_whole,
     )  # fmt: skip
 
 
@@ -325,12 +313,13 @@ def _steps_of(kernel: Op) -> Sequence[Op]:
 
 def _other_names(name: str, users: Sequence[User], code: Function) -> Iterator[str]:
     """Names for a function if the common name of its kernels is taken: with the part of the program, with the numbers
-    of the layers, with the first parameter.
+    of the layers, with the ops, with the first parameter.
     """
     names = [user.kernel.name for user in users]
     if all(each.startswith("evaluate_") for each in names):
         yield f"evaluate_{name.removeprefix('evaluate_')}"
     yield "_".join(common_words(names, numbered=True))
+    yield "_".join([name, *dict.fromkeys(op.name for op in _steps_of(users[0].op))][:3])
     for parameter in code.parameters:
         yield "_".join([name, *(word for word in parameter.variable.text.split("_") if word not in name.split("_"))])
 

@@ -251,7 +251,7 @@ class CudaFile(DeviceFile):
             ):  # what the support functions are asked for
                 w.line(line)
         host_texts = distinct(
-            text for kernel in on_host for text in (*(each.text for each in kernel.functions), kernel.text)
+            text for kernel in on_host for text in (*(each.text for each in kernel.functions), kernel.text) if text
         )
         if "#pragma GCC" in "".join([support, *host_texts]):
             w.text(QUIET_NVCC)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from staged.backends.host.argument_fields import ArgumentField
+from staged.backends.host.loop_structs import Slot
 from staged.backends.host.program_text import ProgramText
 from staged.backends.host.sections import key_of, origin_of
 from staged.backends.host.short_kernels import CLEARED_BYTES, MOST_BYTES, element_write, is_zero_fill
@@ -99,6 +100,8 @@ class BodyEmitter:
         self.pointers: dict[Value, Expr] = {}
         self.bases: dict[Value, Expr] = {}
         self.fields: dict[Buffer | Stack, str] = {}
+        self.slots: Mapping[Buffer, Slot] = {}
+        """By array of what a loop keeps, the field of the struct of an iteration."""
         self.places: dict[Buffer | Stack, Expr] = {}
         """Buffers that are not fields of the program's structs: parameters and locals of a function."""
         self.use_count = count_uses(function)
@@ -244,6 +247,8 @@ class BodyEmitter:
             return self.places[buffer]
         if isinstance(buffer, Buffer) and buffer.history is not None:
             return self.field(buffer.history)
+        if isinstance(buffer, Buffer) and buffer in self.slots:
+            return self.slots[buffer].at(Literal("0"))
         if isinstance(buffer, Buffer) and buffer.element is not None and buffer.variable is not None:
             return self.member(buffer.variable, buffer.element)
         if isinstance(buffer, Buffer) and buffer.kind == "variable":

@@ -2,6 +2,7 @@
 
 They follow the roles of buffers: Variables, gradients, residuals of loops, and values of the evaluation. If such a
 struct has many fields, those of a layer, or of a state of an optimiser, are in a separate struct: `m->mean_layer1`.
+A loop that keeps much has a struct for each iteration: `m->layer1_residuals[layer]`.
 
 Tested by `tests/backends/host/test_buffer_groups.py`.
 """
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
+from staged.backends.host.loop_structs import LoopStruct, Slot, loop_structs
 from staged.code.common_names import common_words
 from staged.code.kernel_text import section_of
 from staged.code.writer import Names, c_identifier
@@ -41,11 +43,15 @@ class Group:
     type: str
     function: str
     """Equal structs have one type and one function."""
+    loop: LoopStruct | None = None
+    """The loop that has a struct for each iteration."""
 
 
-def groups_of(function: Function, plan: Plan) -> dict[Buffer, str]:
-    """The name of the struct of each buffer that is in one; none in a program with few buffers or with a device."""
-    buffers = plan.arena_buffers()
+def groups_of(function: Function, plan: Plan, others: Container[Buffer]) -> dict[Buffer, str]:
+    """The name of the struct of each buffer that is in one, besides `others`; none in a program with few buffers or
+    with a device.
+    """
+    buffers = [buffer for buffer in plan.arena_buffers() if buffer not in others]
     if plan.device_bytes or len(buffers) <= MOST_FIELDS:
         return {}
     roles: dict[str, list[Buffer]] = {}
@@ -70,9 +76,11 @@ class BufferGroups:
     """
 
     def __init__(self, function: Function, plan: Plan, types: Names) -> None:
-        self.of = groups_of(function, plan)
+        self.loops = {buffer: struct for struct in loop_structs(function, plan) for buffer in struct.fields}
+        self.of = groups_of(function, plan, self.loops)
         self.types = types
         self.names = {(group, c_identifier(buffer.name)) for buffer, group in self.of.items()}
+        self.of |= {buffer: struct.array for buffer, struct in self.loops.items()}
         self.inside = {name: Names() for name in sorted({*self.of.values()})}
         self.fields: dict[str, set[tuple[str, str]]] = {name: set() for name in self.inside}
         """By struct, the types and names of the fields so far."""
@@ -80,14 +88,14 @@ class BufferGroups:
     @property
     def structs(self) -> list[Group]:
         """The structs when all fields have names. Those of layers with equal fields are of one type."""
-        equal: dict[object, list[str]] = {}
+        equal, loops = dict[object, list[str]](), {each.array: each for each in self.loops.values()}
         for name, fields in self.fields.items():
             equal.setdefault((_without_numbers(name), frozenset(fields)), []).append(name)
         found = []
         for names in equal.values():
             common = "_".join(common_words(names))
             type, function = self.types.fresh(_title(common)), self.types.fresh(f"place_{common}")
-            found += [Group(name, type, function) for name in names]
+            found += [Group(name, type, function, loops.get(name)) for name in names]
         return sorted(found, key=lambda group: [word.zfill(LONGEST_NUMBER) for word in _NUMBERS.split(group.field)])
 
     def fresh(self, buffer: Buffer, names: Names) -> str:
@@ -97,12 +105,26 @@ class BufferGroups:
             is_last = any(op and op.declared.is_loop for op in made_by) and buffer.purpose != "residuals of a loop"
             return names.fresh(buffer.name, others=[f"last_{buffer.name}"] if is_last else [])
         group = self.of[buffer]
+        if buffer in self.loops:
+            field = self.loops[buffer].fields[buffer]
+            self.fields[group].add((buffer.type.dtype.c_name, field))
+            return f"{group}.{field}"
         name, inside = _name_in(group, buffer), self.inside[group]
         short = name.removeprefix("evaluate_") if group.endswith("evaluation") else name
         hint = name if (group, short) in self.names else short
         field = inside.fresh(hint, others=[buffer.name])
         self.fields[group].add((buffer.type.dtype.c_name, field))
         return f"{group}.{field}"
+
+
+def slots_of(groups: Iterable[Group]) -> dict[Buffer, Slot]:
+    """By array of all iterations, the field of the struct of an iteration."""
+    return {
+        buffer: Slot(group.loop, field, group.type)
+        for group in groups
+        if group.loop is not None
+        for buffer, field in group.loop.fields.items()
+    }
 
 
 def _name_in(group: str, buffer: Buffer) -> str:

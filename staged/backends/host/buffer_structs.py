@@ -7,14 +7,14 @@ Tested by `tests/backends/native/test_golden.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from staged.backends.host.buffer_groups import Group
-from staged.code.expr import Cast, Expr, Index, Infix, Literal, Name, Variable, call, names_in
+from staged.code.expr import Cast, Expr, Index, Infix, Literal, Member, Name, Variable, call, infix_sum, names_in
 from staged.code.printer import print_body
-from staged.code.tree import DeclareStruct, DeclareTable, Jump
+from staged.code.tree import Assign, DeclareStruct, DeclareTable, For, Jump
 from staged.code.types import INDEX, word
 from staged.code.writer import INDENT, WIDTH, Writer, broken
 from staged.ir.buffers import Buffer
@@ -24,7 +24,7 @@ from staged.source import Position
 BASE = Name("base")
 """The start of the program's arena."""
 BUFFERS = Variable("buffers", word("Buffers"))
-OFFSETS = Name("offsets")
+OFFSETS, SIZES = Name("offsets"), Name("sizes")
 ELEMENT_BYTES = {dtype.c_name: dtype.size for dtype in DTYPES.values() if not dtype.is_complex}
 """The bytes of an element, by C type."""
 FEW = 12
@@ -59,7 +59,7 @@ def write_structs(w: Writer, state: Sequence[State], groups: Sequence[Group]) ->
     with w.block("typedef struct", f" {BUFFERS.type.text};"):
         write_fields(w, [each for each in state if "." not in each.name])
         for first in firsts:
-            names = [group.field for group in groups if group.type == first.type]
+            names = [_declared(group) for group in groups if group.type == first.type]
             for line in broken(f"{first.type} ", names, ";", WIDTH - len(INDENT)):
                 w.line(line)
     for group in firsts:
@@ -68,28 +68,60 @@ def write_structs(w: Writer, state: Sequence[State], groups: Sequence[Group]) ->
     placed, _ = divided_state(state, groups)
     if placed:
         w.line()
-        tables = [_offsets(group, groups, state) for group in groups if not _is_alone(group, groups)]
-        write_place(w, Group(BUFFERS.text, BUFFERS.type.text, "place_buffers"), placed, tables=tables)
+        tables = [table for group in groups if not _is_alone(group, groups) for table in _tables(group, groups, state)]
+        loops = [group for group in groups if group.loop is not None]
+        buffers = replace(fields_of(BUFFERS, placed), use="variable" if loops else "returned")
+        end = [Jump("return", value=BUFFERS)] if loops else []
+        with w.block("static Buffers place_buffers(unsigned char *base)"):
+            w.lines += print_body([*tables, buffers, *_filled(loops, groups), *end])
 
 
-def write_place(
-    w: Writer, group: Group, states: Sequence[State], is_alone: bool = True, tables: Sequence[DeclareTable] = ()
-) -> None:
+def write_place(w: Writer, group: Group, states: Sequence[State], is_alone: bool) -> None:
     """Write the function that returns a struct of addresses; one for several structs has a parameter for offsets."""
-    struct = Variable(group.field, word(group.type))
+    struct = Variable(group.function.removeprefix("place_"), word(group.type))
+    values = [_place_of(group, each, None if is_alone else Literal(str(n))) for n, each in enumerate(states)]
+    taken = ["unsigned char *base"]
     if not is_alone:
-        struct = Variable(group.function.removeprefix("place_"), word(group.type))
-        states = [
-            replace(
-                each,
-                value=Cast("void *", Infix("+", BASE, Index(OFFSETS, Literal(str(number))))),
-                note=each.note.partition("  ")[2],
-            )
-            for number, each in enumerate(states)
-        ]
-    offsets = "" if is_alone else f", const int64_t *{OFFSETS}"
-    with w.block(f"static {group.type} {group.function}(unsigned char *base{offsets})"):
-        w.lines += print_body([*tables, fields_of(struct, states), Jump("return", value=struct)])
+        taken += [f"const int64_t *{table}" for table in ((OFFSETS, SIZES) if group.loop else (OFFSETS,))]
+    if group.loop is not None:
+        taken.append(f"int64_t {group.loop.index}")
+    with w.function(f"static {group.type} {group.function}", taken):
+        w.lines += print_body([replace(fields_of(struct, values), use="returned")])
+
+
+def _place_of(group: Group, state: State, number: Literal | None) -> State:
+    """A field with its address in a function for one struct; in a function for several, its `number` in tables."""
+    offset, note = _offset(state.value) if number is None else Index(OFFSETS, number), state.note
+    terms: list[Expr] = [BASE] if str(offset) == "0" else [BASE, offset]
+    if group.loop is not None:
+        array = group.loop.arrays[state.name]
+        size = Literal(str(group.loop.nbytes(state.name))) if number is None else Index(SIZES, number)
+        terms.append(Infix("*", Name(group.loop.index), size))
+        note = note_of(shape_text(array.type.shape[1:]), "", group.loop.lines[state.name])
+    if number is not None:
+        note = note.partition("  ")[2]
+    return replace(state, value=Cast("void *", infix_sum(terms)), note=note)
+
+
+def _declared(group: Group) -> str:
+    """The field of `Buffers` with a struct, or with those of a loop."""
+    return group.field if group.loop is None else f"{group.field}[{group.loop.count}]"
+
+
+def _filled(loops: Sequence[Group], groups: Sequence[Group]) -> Iterator[For]:
+    """The loops that set the structs of loops, one for those with equal numbers of iterations."""
+    for index, count in dict.fromkeys((each.loop.index, each.loop.count) for each in loops if each.loop):
+        number = Variable(index, INDEX)
+        yield For(
+            number,
+            Literal("0"),
+            Literal(str(count)),
+            tuple(
+                Assign(Index(Member(BUFFERS, each.field, arrow=False), number), _place(each, groups))
+                for each in loops
+                if each.loop and (each.loop.index, each.loop.count) == (index, count)
+            ),
+        )
 
 
 def _is_alone(group: Group, groups: Sequence[Group]) -> bool:
@@ -109,25 +141,31 @@ def divided_state(state: Sequence[State], groups: Sequence[Group]) -> tuple[list
     placed = [each for each in own if names_in(each.value) == {"base"}]
     if not groups and len(placed) <= FEW:
         return [], own
-    structs = [State("", group.field, _place(group, groups), "") for group in groups]
+    structs = [State("", group.field, _place(group, groups), "") for group in groups if group.loop is None]
     return [*placed, *structs], [each for each in own if each not in placed]
 
 
 def _place(group: Group, groups: Sequence[Group]) -> Expr:
     """The call of the function that returns a struct."""
-    return call(group.function, BASE, *([] if _is_alone(group, groups) else [_table(group)]))
+    tables = [] if _is_alone(group, groups) else [_table(group, OFFSETS), _table(group, SIZES)]
+    loop = [] if group.loop is None else [Name(group.loop.index)]
+    return call(group.function, BASE, *(tables if loop else tables[:1]), *loop)
 
 
-def _table(group: Group) -> Variable:
-    """The table of the offsets of a struct's fields."""
-    return Variable(f"{group.field}_offsets", INDEX)
+def _table(group: Group, content: Name) -> Variable:
+    """A table with the offsets, or the sizes, of a struct's fields."""
+    return Variable(f"{group.field}_{content}", INDEX)
 
 
-def _offsets(group: Group, groups: Sequence[Group], state: Sequence[State]) -> DeclareTable:
-    """The offsets in the arena of a struct's fields, in the order of the type."""
+def _tables(group: Group, groups: Sequence[Group], state: Sequence[State]) -> Iterator[DeclareTable]:
+    """The offsets in the arena of a struct's fields, and the sizes in the struct of a loop, in the order of the type."""
     first = next(each for each in groups if each.type == group.type)
+    names = [each.name for each in fields_in(first, state)]
     offsets = {each.name: _offset(each.value) for each in fields_in(group, state)}
-    return DeclareTable(_table(group), tuple(offsets[each.name] for each in fields_in(first, state)), is_flat=True)
+    yield DeclareTable(_table(group, OFFSETS), tuple(offsets[name] for name in names), is_flat=True)
+    if group.loop is not None:
+        sizes = tuple(Literal(str(group.loop.nbytes(name))) for name in names)
+        yield DeclareTable(_table(group, SIZES), sizes, is_flat=True)
 
 
 def _offset(value: Expr) -> Expr:

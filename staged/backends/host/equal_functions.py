@@ -23,7 +23,7 @@ from staged.code.printer import print_body
 from staged.code.rebuild import rebuilt
 from staged.code.scopes import declared_within, renamed
 from staged.code.sizes import derived
-from staged.code.tree import Assign, Comment, Do, For, ForAny, Statement
+from staged.code.tree import Assign, Comment, Declare, Do, For, ForAny, Statement
 from staged.code.types import INDEX, CType
 from staged.code.unused import names_used
 
@@ -87,7 +87,7 @@ class EqualFunctions:
                 return left, rest
             function, calls = made
             left[left.index(users[0].function)] = function
-            left = [each for each in left if each.name not in calls]
+            left = [each for each in left if each is function or each.name not in calls]
             left = [replace(each, body=body) if (body := _called(each.body, calls)) is not each.body else each
                     for each in left]  # fmt: skip
             rest = _called(rest, calls)
@@ -158,7 +158,8 @@ class EqualFunctions:
         used = names_used(body)
         kept = [number for number, each in enumerate(first.parameters) if each.text in used]
         old = tuple(first.parameters[number] for number in kept)
-        function = replace(first, name=self.fresh("_".join(own)), parameters=(*old, *final.values()), body=body)
+        name = first.name if first.name == "_".join(own) else self.fresh("_".join(own))
+        function = replace(first, name=name, parameters=(*old, *final.values()), body=body)
         rows = list(zip(*parameters, strict=True)) or [() for _ in users]
         calls = {
             user.function.name: Call(function.name, (*(Name(f"${number}") for number in kept), *row))
@@ -190,6 +191,8 @@ class _Rewriter:
         match node:
             case Variable() | Comment():
                 return node
+            case Declare(variable, Literal() as value, is_const=False):
+                return replace(node, value=self.choose(value, Variable(f"first_{variable}", variable.type)))
             case Call("ST_SHARE", (team, items, chunk, Name(kernel) as name, *arguments)):
                 shared = self.number(items, "items"), self.number(chunk, "chunk"), name
                 return Call("ST_SHARE", (team, *shared, *self.arguments(kernel, arguments)))

@@ -161,8 +161,9 @@ class ProgramFile:
                         del functions[function]
                         w.line()
                         w.text(function.text)
-                w.line()
-                w.text(kernel.text)
+                if kernel.text:
+                    w.line()
+                    w.text(kernel.text)
                 if kernel.name in self.program.shared:
                     w.text(self.program.shared[kernel.name].line)
         if parts:
@@ -403,7 +404,10 @@ class ProgramFile:
     def field_types(self) -> dict[str, CType]:
         """The types of the fields of `args` and `m`, and of the addresses of structs in these."""
         found = parameter_types((each.c_type, f"m->{each.name}") for each in self.program.state)
-        found |= parameter_types((f"const {each.type} *", f"&m->{each.field}") for each in self.program.groups)
+        structs = (
+            (f"const {each.type} *", f"{'' if each.loop else '&'}m->{each.field}") for each in self.program.groups
+        )
+        found |= parameter_types(structs)
         for each in self.program.parameters:
             layer = f"const {self.program.layer_types.get(each.array)} *"
             if each.index is None:
@@ -497,8 +501,9 @@ def _sections(kernels: Sequence[KernelText], structures: Sequence[BodyEmitter]) 
     for structure in structures:
         for op in structure.text.called:
             section.setdefault(structure.kernels[op].name, section_of(op))
-    titles = ("initial values", "forward", "backward", "update")
+    section |= {kernel.name: "products" for kernel in kernels if not kernel.text}
+    titles = ("products", "initial values", "forward", "backward", "update")
     sections = {title: [kernel for kernel in kernels if section[kernel.name] == title] for title in titles}
     if not sections["backward"] and not sections["update"] and not sections["initial values"]:
-        return [("kernels", sections["forward"])] if sections["forward"] else []
+        sections = {"products": sections["products"], "kernels": sections["forward"]}
     return [(title, members) for title, members in sections.items() if members]

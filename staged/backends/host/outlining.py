@@ -40,6 +40,7 @@ from staged.code.tree import (
     If,
     Jump,
     Statement,
+    While,
     inner_of,
     walk,
     with_inner,
@@ -56,6 +57,8 @@ LEAST = 15
 """Lines of a run of one layer that becomes a function: a shorter one makes the program longer."""
 LEAST_OF_SECTION = 8
 """Lines of a section of a training step that becomes a function."""
+LONG_LOOP = 40
+"""Lines of a loop that becomes a function if another loop is as long."""
 MOST_PARAMETERS = 16
 """Parameters of a function that is not a section of a training step."""
 DEEPEST = 6
@@ -82,7 +85,7 @@ class Outlined:
         type = "int " if self.can_fail else self.result.type.before_name if self.result is not None else "void "
         taken = [f"{each.type.before_name}{each}" for each in parameters]
         with w.function(f"static {type}{self.name}", taken or ["void"]):
-            w.lines += print_body(body)
+            w.lines += print_body(body, above=self.comment)
 
     def unwrapped(self) -> tuple[Statement, ...]:
         """The body without what it repeats: the function's comment, and braces around all of the body."""
@@ -135,6 +138,7 @@ class Outliner:
             body = self.divided(body, scope, partial(self.by_layer, verb=verb, depth=level), verb, level)
             if self.lines(body) <= MOST:
                 return body
+        body = self.divided(body, scope, self.by_loop, verb, DEEPEST)
         return self.divided(body, scope, partial(self.by_half, name=name), verb, DEEPEST)
 
     def divided(
@@ -177,6 +181,22 @@ class Outliner:
         """The names of the layers that statements belong to."""
         return self.sections.by_layer(body, [self.lines((each,)) for each in body], verb, depth)
 
+    def by_loop(self, body: Sequence[Statement]) -> Labels:
+        """The Python functions of long loops, each with the variables that it begins with; None if there is one loop."""
+        sizes = [self.lines((each,)) for each in body]
+        loops = [isinstance(each, For | ForAny | While) and not escapes(each) for each in body]
+        long = [is_loop and size >= LONG_LOOP for is_loop, size in zip(loops, sizes, strict=True)]
+        if sum(sizes) <= MOST or sum(long) < 2:
+            return [None] * len(body)
+        labels, loop = list[str | None](), ""
+        for statement, is_long in zip(body[::-1], long[::-1], strict=True):
+            if is_long:
+                loop = f"{self.sections.loop(statement)}{'_' * len(labels)}"  # each run has its label
+            elif not (isinstance(statement, Assign | Do | Comment) or _is_changed(statement)):
+                loop = ""
+            labels.append(loop or None)
+        return labels[::-1]
+
     def by_half(self, body: Sequence[Statement], name: str) -> Labels:
         """A label for each of two parts of about equal size, between which few values pass; None if short."""
         total, before, best = self.lines(body), 0, (len(body), 0)
@@ -190,7 +210,7 @@ class Outliner:
         place = best[1]
         if not place:
             return [None] * len(body)
-        parts = name, f"{name}_"  # one name, but two runs
+        parts = f"begin_{name}", f"finish_{name}"
         return [None if escapes(each) else parts[number >= place] for number, each in enumerate(body)]
 
     def with_first_values(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
@@ -208,7 +228,6 @@ class Outliner:
         self, run: Sequence[Statement], rest: Sequence[Statement], scope: Scope, label: str, verb: str, depth: int
     ) -> list[Statement] | None:
         """Move a run to a function; returns the call."""
-        side = "" if depth < DEEPEST else "finish" if label.endswith("_") else "begin"
         label = label.rstrip("_")
         later, written = names_used(rest), (_written(run) | self.elsewhere) - self.constants
         declared = {each.variable.text: each for each in run if isinstance(each, Declare)}
@@ -239,7 +258,7 @@ class Outliner:
         self.constants -= pointers.keys()  # results are variables of the caller
         hint = self.sections.action(run, label)
         is_loop = any(isinstance(each, For | ForAny) for each in run)
-        wish = f"{side}_{hint}" if side else f"{hint}_loop" if is_loop and hint in self.wishes else hint
+        wish = f"{hint}_loop" if is_loop and hint in self.wishes else hint
         self.wishes.add(hint)
         second = f"re{wish}" if wish.startswith("initialize") else f"finish_{wish}"
         name = self.fresh(wish, others=[second])
@@ -314,6 +333,11 @@ def _without_unused(run: Sequence[Statement], again: set[str]) -> tuple[Statemen
         kept.append(statement)
         used |= names_used((statement,))
     return tuple(reversed(kept))
+
+
+def _is_changed(statement: Statement) -> bool:
+    """Return whether a statement declares a variable, not a constant."""
+    return isinstance(statement, Declare) and not statement.is_const
 
 
 def _is_apart(statement: Statement, run: Sequence[Statement]) -> bool:

@@ -12,7 +12,7 @@ from typing import Protocol, Self, runtime_checkable
 from staged.backends.contract import Emitted, Planner
 from staged.backends.host.argument_fields import ArgumentField, argument_fields, result_fields
 from staged.backends.host.body import BodyEmitter
-from staged.backends.host.buffer_groups import BufferGroups, Group
+from staged.backends.host.buffer_groups import BufferGroups, Group, slots_of
 from staged.backends.host.buffer_structs import BASE, State, describe, note_of, place_in
 from staged.backends.host.calls import Signature
 from staged.backends.host.constants import ConstantInputs
@@ -41,13 +41,14 @@ from staged.backends.host.interface import (
     written_variables,
 )
 from staged.backends.host.residuals import kept_names
+from staged.backends.host.sections import calls_of_kernels
 from staged.backends.host.shared_loops import parameter_types, sharing_of
 from staged.backends.host.standalone.words import words_of_folder
 from staged.backends.host.structure import ControlFlow
 from staged.backends.host.variable_state import declare_inner_scalars, family_fields
 from staged.base.artifact import Artifact, Parameter, Site
 from staged.code.expr import Expr, Infix, Literal, Member, Name, Prefix, member
-from staged.code.kernel_text import KernelText, phases_text
+from staged.code.kernel_text import KernelText, by_name, phases_text
 from staged.code.support.team import NEED_TEAM, Shared
 from staged.code.writer import Names, c_identifier
 from staged.errors import located
@@ -166,10 +167,10 @@ class ProgramEmitter:
 
     def run(self, planner: Planner, file_of: Callable[[Self], ProgramFile] = ProgramFile) -> Emitted:
         """The program; `file_of` gives what writes its file, when all of it is known."""
-        own = functions_of(self.function)
-        self.names.used |= names_in(own)
+        self.names.used |= names_in(own := functions_of(self.function))
         # Functions have the first choice of names: kernels are called after the lines that call them.
         self.c_names = {called.name: self.names.fresh(called.name) for called in self.function.functions}
+        self.names.used |= (calls := calls_of_kernels(self.function) - self.names.used)  # names of the host's functions
         kernel_source = self.make_kernels(self.machine, self.names, self.site)
         kernels = self.kernels = dict[Op, KernelText]()
         for function in every_function(self.function):
@@ -181,11 +182,11 @@ class ProgramEmitter:
         table = function_table(self.function)
         sharing = sharing_of(self.machine, kernels, self.check_nan)
         plans = {name: planner(table[name], self.aliases, how, sharing) for name, how in called.items()}
-        plan = planner(self.function, self.aliases, None, sharing)
-        self.plan = plan
+        plan = self.plan = planner(self.function, self.aliases, None, sharing)
         if isinstance(kernel_source, SharingSource):
             places = {value: place for each in (*plans.values(), plan) for value, place in each.place.items()}
             kernels.update(kernel_source.shared(kernels, places))
+        self.names.used -= calls
         self.scratch_bytes = aligned(max((kernel.scratch_bytes for kernel in kernels.values()), default=0))
         self.stacks = [stack for each in (*plans.values(), plan) for stack in each.stacks]
         for number, stack in enumerate(self.stacks):
@@ -214,9 +215,7 @@ class ProgramEmitter:
         structures = [*(made.structure for made in self.functions.values()), structure]
         for each in structures:
             structure.text.snippets = each.text.snippets | structure.text.snippets
-        used = list(dict.fromkeys(kernels[op].name for each in structures for op in each.text.called))
-        texts = {kernel.name: kernel for kernel in kernels.values()}
-        ordered = [texts[name] for name in used]
+        ordered = by_name(kernels[op] for each in structures for op in each.text.called)
         parallel = any(name in structure.text.snippets for name in NEED_TEAM)
         file = file_of(self)
         source = file.assemble(structure, ordered, inner)
@@ -494,6 +493,7 @@ class ProgramEmitter:
             elif buffer.kind not in ("variable", "frame", "slot"):
                 structure.fields[buffer] = groups.fresh(buffer, names)
         self.groups = groups.structs
+        structure.slots = slots_of(self.groups)
         structure.fields.update((stack, names.fresh(stack.name)) for stack in self.plan.stacks)
 
     # ---- calls of kernels ----

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from staged.backends.host.body import BodyEmitter, placed
+from staged.backends.host.loop_structs import Slot
 from staged.code.expr import (
     Cast,
     Expr,
@@ -31,6 +32,7 @@ from staged.ir.buffers import Buffer, Stack, sequence_storage
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.types import SequenceType, TensorType
+from staged.ir.views import Loop
 
 
 class Residuals:
@@ -42,8 +44,8 @@ class Residuals:
         """By loop and stack, the number of items on the stack before the loop."""
         self.waiting: dict[Stack, dict[Stack, Expr]] = {}
         """By stack, the fields of the next item."""
-        self.items: dict[tuple[Block, Stack, str], Expr] = {}
-        """The items of stacks that a block reads, by their indices."""
+        self.items: dict[tuple[Block, Stack | str, str], Expr] = {}
+        """The items of stacks, and structs of iterations, that a block uses, by their indices."""
 
     def base(self, result: Value) -> Expr:
         """The start of the elements of a collected sequence, in elements of its storage."""
@@ -83,6 +85,12 @@ class Residuals:
 
     def slot(self, op: Op, result: Value, type: TensorType, further: int = 0) -> Expr:
         """The slot of this iteration's array in the sequence that is the loop's `result`, or of one further on."""
+        slot = self.slot_of(result)
+        if slot is not None:
+            trip = self.body.loop_trip[op]
+            if further:
+                return slot.at(infix_sum([trip, Literal(str(further))]))
+            return self.in_struct(slot, trip, Loop(op).body)
         terms = [self.body.bases[result], self.body.loop_trip[op], Literal(str(further))]
         position = infix_sum([term for term in terms if not is_zero(term)])
         return Infix(
@@ -93,6 +101,21 @@ class Residuals:
         """The slot of the first iteration in the sequence that is a loop's `result`."""
         storage, base = self.body.field(self.body.plan.sequences[result]), self.body.bases[result]
         return storage if is_zero(base) else Infix("+", storage, scaled(base, type.size) or Literal("0"))
+
+    def slot_of(self, sequence: Value) -> Slot | None:
+        """The field of the struct of an iteration that has an element of a sequence; None without such a struct."""
+        storage = self.body.plan.sequences[sequence]
+        return self.body.slots.get(storage) if isinstance(storage, Buffer) else None
+
+    def in_struct(self, slot: Slot, position: Expr, block: Block) -> Expr:
+        """The field of the struct of an iteration, to which a block has a pointer if the number is not constant."""
+        if isinstance(position, Literal):
+            return slot.at(position)
+        key = block, slot.struct.array, str(position)
+        if key not in self.items:
+            struct = Prefix("&", slot.place(position))
+            self.items[key] = self.body.local(slot.struct.local, slot.pointer, struct)
+        return Member(self.items[key], slot.field)
 
     def collect(self, op: Op, result: Value, value: Value) -> None:
         """Keep one value, in the sequence that is the loop's `result`."""
@@ -166,6 +189,10 @@ class Residuals:
             self.body.bases[value] = self.body.settled(start if is_zero(base) else Infix("+", base, start), "first")
             return
         self.body.where(op.where)
+        slot = self.slot_of(sequence)
+        if slot is not None:
+            self.body.pointers[value] = self.in_struct(slot, position, self.body.home[value])
+            return
         element = value.tensor
         name = self.body.kept_name(storage.name.removesuffix("_history"))
         if not is_tensor(value):

@@ -9,6 +9,7 @@ Tested by `tests/backends/host/test_outlining.py`.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,8 @@ from staged.code.tree import (
     walk,
 )
 from staged.ir.buffers import Buffer
-from staged.ir.nodes import Op
+from staged.ir.nodes import Function, Op
+from staged.ir.storage import structural_ops
 from staged.ir.structure import VARIABLE_WRITE
 from staged.source import Position, action_at, called_function
 
@@ -51,6 +53,8 @@ TITLES = {
     "update": "Update",
     "evaluation": "Evaluation",
 }
+KERNELS_OF_CALL = 3
+"""Kernels of a call from which they leave the name of the called function to a function of the host."""
 Labels = list[str | None]
 _PREVIOUS, _NEXT, _EITHER = "<", ">", "<>"
 """Labels of statements that go with the one before, with the one behind, or with one of these."""
@@ -149,6 +153,14 @@ class Sections:
         calls = (action_at(where) for where in places if called_function(where) == label)
         return VERBS.get(label) or next(calls, label)
 
+    def loop(self, statement: Statement) -> str:
+        """The name of a function for a loop: the Python function that it is of."""
+        origins = (origin for each in walk((statement,)) if (origin := self.origin(each)))
+        where = next((origin.where for origin in origins), None)
+        if where is None or where.function.startswith("<"):
+            return "loop"
+        return f"{where.function}_backward" if where.phase == "backward" else where.function
+
     def is_first(self, origin: Origin) -> bool:
         """Return whether a statement computes first values: it is of a layer's constructor."""
         return origin.where is not None and origin.where.function == "__init__" and not origin.where.phase
@@ -203,6 +215,14 @@ class Sections:
         shown = list(found)[:3]
         title = f"{TITLES[section]}: " if section in TITLES else ""
         return title + ", ".join(shown)
+
+
+def calls_of_kernels(function: Function) -> set[str]:
+    """The functions that the user's function calls and that have several kernels: these may be functions of the host."""
+    owner = function.where.function if function.where is not None else ""
+    kernels = (op.where for op in structural_ops(function.block) if op.declared.is_opaque and op.where is not None)
+    places = Counter(where for where in kernels if where.function == owner and not where.part)
+    return {called_function(where) for where, count in places.items() if count >= KERNELS_OF_CALL} - {""}
 
 
 # ---- questions about labels and statements -------------------------------------------------------

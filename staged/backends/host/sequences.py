@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from staged.backends.host.body import BodyEmitter, placed
 from staged.backends.host.handles import Handles
 from staged.backends.host.residuals import Residuals
-from staged.code.expr import Conditional, Expr, Infix, Literal, Name
+from staged.code.expr import Conditional, Expr, Infix, Literal, Member, Name
 from staged.code.types import INDEX, Space, constants, pointer, scalar
 from staged.ir.buffers import Stack
 from staged.ir.names import name_of
@@ -81,10 +81,11 @@ class Sequences:
         for result in Loop(op).collected:
             buffer = self.body.plan.kept.get(result)
             if buffer is not None:
-                name = self.body.kept_name(buffer.name)
                 slot = self.of(result).slot(op, result, buffer.type)
-                start = self.body.declared(name, pointer(scalar(buffer.type.dtype), Space.GLOBAL), slot)
-                self.body.places[buffer] = placed(start, buffer.device)
+                if not isinstance(slot, Member):
+                    name = self.body.kept_name(buffer.name)
+                    slot = self.body.declared(name, pointer(scalar(buffer.type.dtype), Space.GLOBAL), slot)
+                self.body.places[buffer] = placed(slot, buffer.device)
         for param in Loop(op).carried:
             chain = self.body.plan.chained.get(param)
             if chain is not None:

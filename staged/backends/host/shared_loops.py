@@ -133,7 +133,7 @@ class PartText:
             w.comment(comment)
         taken = [f"{each.type.before_name}{each}" for each in (*self.parameters, self.names.begin, self.names.end)]
         with w.function(f"static void {self.name}", taken):
-            w.lines += print_body(self.body)
+            w.lines += print_body(self.body, above=self.comments[0])
         w.text(self.shared.line)
 
 

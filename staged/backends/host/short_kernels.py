@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.structure import KERNEL
-from staged.ir.types import bound
+from staged.ir.types import CPU, bound
 from staged.ir.zeros import is_zeros
 
 MOST_BYTES = 1 << 20
@@ -19,6 +19,11 @@ CLEARED_BYTES = 1 << 18
 def is_zero_fill(op: Op) -> bool:
     """Return whether a kernel does nothing but fill its only result with zeros."""
     return op.declared is KERNEL and len(op.results) == 1 and is_zeros(op.blocks[0].end.operands[0])
+
+
+def is_fill(op: Op) -> bool:
+    """Return whether a kernel of the host computes an array from nothing: an array of ones."""
+    return op.declared is KERNEL and op.device == CPU and len(op.results) == 1 and not (op.operands or op.effects)
 
 
 @dataclass(frozen=True, slots=True)

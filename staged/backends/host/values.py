@@ -6,14 +6,14 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/host/test_s
 from __future__ import annotations
 
 from staged.backends.host.body import BodyEmitter, placed
-from staged.code.expr import Cast, Expr, Index, Infix, Junction, Literal, infix_sum, literal, scaled
+from staged.code.expr import Cast, Expr, Index, Infix, Junction, Literal, Name, infix_sum, literal, scaled
 from staged.code.nest.value import is_zero
 from staged.code.operators import ARITHMETIC
 from staged.code.scalars import scalar_expression
 from staged.code.types import INDEX, constants
 from staged.code.writer import c_string
 from staged.ir.declaration import prims
-from staged.ir.names import is_users_name, name_of
+from staged.ir.names import OWN, name_of, rank
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.types import Dim, Shape, bound
@@ -32,11 +32,12 @@ class Values:
         self.body.scalars[value] = literal(op.attrs["value"], value.tensor.dtype)
 
     def emit_scalar(self, op: Op) -> None:
-        """A scalar op: a C expression, written in place where it is used once, else a local."""
+        """A scalar op: a C expression, written in place if it is a cast or is used once, else a local."""
         operands = [self.body.scalar(operand) for operand in op.operands]
         value = op.result
         expression = self.index_arithmetic(op, operands) or scalar_expression(op, operands, self.body)
-        if not op.effects and self.body.use_count.get(value, 0) == 1 and self.may_wait(op):
+        is_cast = isinstance(expression, Cast) and isinstance(expression.operand, Name)
+        if is_cast or (not op.effects and self.body.use_count.get(value, 0) == 1 and self.may_wait(op)):
             self.body.scalars[value] = expression
             return
         self.body.where(op.where)
@@ -61,7 +62,7 @@ class Values:
         use = self.body.only_use.get(value)
         if use is None or use[0] is not self.body.home[value]:
             return False
-        return not is_users_name(value.hint) or use[1]
+        return rank(value.hint) < OWN or use[1]
 
     def emit_dim(self, op: Op) -> None:
         """The size of a dimension, checked unless that has been done: what its arrays have room for is known."""

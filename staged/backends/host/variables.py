@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from staged.backends.host.body import BodyEmitter
-from staged.backends.host.short_kernels import is_zero_fill
+from staged.backends.host.short_kernels import is_fill, is_zero_fill
 from staged.code.expr import Expr, Prefix
 from staged.ir.nodes import Block, Op, Value, VariableRef, walk_op
 from staged.ir.storage import is_tensor, structural_blocks
@@ -54,6 +54,9 @@ class Variables:
         fill, type = value.producer, op.attrs["variable"].type
         if fill is not None and fill.device == CPU and is_zero_fill(fill):  # one fill may be of several Variables
             body.fill_with_zeros(target, type)
+        elif fill is not None and is_fill(fill) and fill in body.kernels:
+            body.text.called.append(fill)
+            body.call_kernel(body, fill, [], [target])
         else:
             body.copy(target, body.pointer(value), type)
 

@@ -87,6 +87,8 @@ class Lowering:
         """The axes inside of the tile or row whose pointers `bases` has."""
         self.bases: dict[Base, Variable] = {}
         """The places in arrays from which elements are counted inside of the loops that are written out."""
+        self.starts: dict[frozenset[tuple[Axis | Local, int]], Variable] = {}
+        """By the terms of an index: the number of the first element of a tile's row, in arrays with such indices."""
         self.segments: dict[Axis, tuple[int, int]] = {}
         """The piece of an axis that is being written, where guards say different things of different pieces."""
         self.uses: dict[Local, tuple[int, int]] = {}
@@ -184,9 +186,11 @@ class Lowering:
         return literal(constant.value, constant.dtype)
 
     def parameters(self) -> list[Parameter]:
-        """The parameters for the nest's inputs and outputs, with names of their own."""
+        """The parameters for the nest's inputs without a place and for its outputs, with names of their own."""
         found: list[Variable] = []
         for source in self.nest.inputs:
+            if source in self.arrays:
+                continue
             if isinstance(source, Local):
                 found.append(self.variable(source.name, scalar(source.dtype)))
                 self.values[source] = Value(found[-1], source.dtype)
@@ -267,7 +271,11 @@ class Lowering:
     def index(self, index: Affine) -> Expr:
         """An index in terms of the loops that are open."""
         terms: list[Expr] = []
-        for name, stride in sorted(index.terms, key=lambda term: -abs(term[1])):
+        start = self.starts.get(frozenset(index.terms))
+        if start is not None:
+            columns = (self.axes[name] for name, _ in index.terms if isinstance(name, Axis) and name in self.origins)
+            terms += [start, *(column.right for column in columns if isinstance(column, Infix))]
+        for name, stride in sorted(index.terms if start is None else (), key=lambda term: -abs(term[1])):
             part = self.axes[name] if isinstance(name, Axis) else self.values[name].expr
             match part:
                 case Literal(text):

@@ -77,7 +77,7 @@ class SequentialLR(_Combined):
         if any(first > second for first, second in pairwise(milestones)):
             self.refuse(f"milestones rise, got {list(milestones)}")
         self.milestones = list(milestones)
-        self.last_epoch = counter("last_epoch", last_epoch + 1)
+        self.last_epoch = counter(f"{self.word}_last_epoch", last_epoch + 1)
         self.write_first_rates()
         self.undo()
         first = sum(milestone <= 0 for milestone in self.milestones)
@@ -99,9 +99,11 @@ class SequentialLR(_Combined):
             is_now = active if end is None else (epoch < end) & active
             is_begin: Any = False
             if begin is not None:
-                is_now, is_begin = (epoch >= begin) & is_now, epoch == begin
+                has_begun = epoch >= begin
+                is_now, is_begin = has_begun & is_now, epoch == begin
+                begins_now = is_now & is_begin
                 if scheduler.has_first_rate:
-                    self.write_first_rates(is_now & is_begin)
+                    self.write_first_rates(begins_now)
             scheduler.advance(is_now, is_begin)
 
     def state_dict(self) -> dict[str, Any]:

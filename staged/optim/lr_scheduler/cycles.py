@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import staged as st
-from staged.optim.lr_scheduler.schedule import LRScheduler, as_variable, converted, owners_of, scalar_of
+from staged.optim.lr_scheduler.schedule import LRScheduler, as_variable, converted, owners_of, rates_of, scalar_of
 from staged.optim.optimizer import Optimizer
 
 
@@ -72,8 +72,7 @@ class CyclicLR(_CyclesMomentum):
         base_lrs = self.each_group("base_lr", base_lr)
         self.max_lrs = self.each_group("max_lr", max_lr)
         if last_epoch == -1:
-            for owner, lr in zip(owners_of(optimizer), base_lrs, strict=True):
-                rate = as_variable(owner, "lr")
+            for rate, lr in zip(rates_of(owners_of(optimizer)), base_lrs, strict=True):
                 rate.value = st.full((), lr, dtype=rate.dtype)
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up) + float(down)

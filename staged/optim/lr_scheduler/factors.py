@@ -144,7 +144,8 @@ class LinearLR(LRScheduler):
         epoch, rise = self.epoch, self.end_factor - self.start_factor
         onwards = 1.0 + rise / (self.total_iters * self.start_factor + (epoch - 1.0) * rise)
         stays = self.is_initial or epoch > self.total_iters
-        return self.scaled(st.where(epoch == 0.0, self.start_factor, st.where(stays, 1.0, onwards)))
+        lr_factor = st.where(epoch == 0.0, self.start_factor, st.where(stays, 1.0, onwards))
+        return self.scaled(lr_factor)
 
 
 class ExponentialLR(LRScheduler):
@@ -197,9 +198,10 @@ class CosineAnnealingLR(LRScheduler):
         now, before = (1.0 + st.cos(math.pi * each / self.T_max) for each in (epoch, epoch - 1.0))
         is_up = (self.last_epoch.value - 1 - self.T_max) % (2 * self.T_max) == 0
         up = (1.0 - math.cos(math.pi / self.T_max)) / 2.0
+        cosine_ratio = now / before
         found = []
         for rate, base in zip(self.get_rates(), self.base_lrs, strict=True):
-            onwards = st.where(is_up, rate + (base - least) * up, now / before * (rate - least) + least)
+            onwards = st.where(is_up, rate + (base - least) * up, cosine_ratio * (rate - least) + least)
             found.append(st.where(self.is_first, rate, onwards))
         return found
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import staged as st
-from staged.optim.lr_scheduler.schedule import LRScheduler, as_variable, counter, owners_of, scalar_of
+from staged.optim.lr_scheduler.schedule import LRScheduler, counter, owners_of, rates_of, scalar_of
 from staged.optim.optimizer import Optimizer
 
 
@@ -45,7 +45,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.mode, self.factor, self.patience, self.cooldown = mode, factor, patience, cooldown
         self.threshold, self.threshold_mode, self.eps = threshold, threshold_mode, eps
         self.owners = owners_of(optimizer)
-        self.rates = [as_variable(owner, "lr") for owner in self.owners]
+        self.rates = rates_of(self.owners)
         self.base_lrs = self.get_last_lr()
         self.last_epoch = counter("last_epoch", 0)
         worst = math.inf if mode == "min" else -math.inf

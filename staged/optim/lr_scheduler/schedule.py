@@ -6,7 +6,8 @@ the rate as it is then, as in torch, so that several schedules of one optimiser 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ import staged as st
 from staged.eager_mode.context import is_plain
 from staged.errors import article
 from staged.optim.optimizer import Optimizer
+
+_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""The places between the words of a class's name."""
 
 
 class LRScheduler:
@@ -36,7 +40,7 @@ class LRScheduler:
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = self.checked(optimizer)
         self.owners = owners_of(optimizer)
-        self.rates = [as_variable(owner, "lr") for owner in self.owners]
+        self.rates = rates_of(self.owners)
         if last_epoch == -1:
             for group, rate in zip(optimizer.groups, self.get_last_lr(), strict=True):
                 group.setdefault("initial_lr", rate)
@@ -46,8 +50,13 @@ class LRScheduler:
                 hint="load its `state_dict` first, or leave `last_epoch` out and load the schedule's",
             )
         self.base_lrs = [group["initial_lr"] for group in optimizer.groups]
-        self.last_epoch: Any = counter("last_epoch", last_epoch)
+        self.last_epoch: Any = counter(f"{self.word}_last_epoch", last_epoch)
         self.begin()
+
+    @property
+    def word(self) -> str:
+        """The beginning of the names of its Variables: `cosine_annealing` for `CosineAnnealingLR`."""
+        return _WORDS.sub("_", type(self).__name__.removesuffix("LR")).lower()
 
     # ---- steps ----
 
@@ -202,11 +211,17 @@ def owners_of(optimizer: Optimizer) -> list[Owner]:
     return [group if "lr" in group else Attributes(optimizer) for group in optimizer.groups]
 
 
-def as_variable(owner: Owner, name: str) -> Any:
-    """The Variable that holds a number of an optimiser; it is made where a number stands."""
+def rates_of(owners: Sequence[Owner]) -> list[Any]:
+    """The Variables that hold the rates: `lr`, or `group0_lr` and so on."""
+    names = [f"group{index}_lr" for index in range(len(owners))] if len(owners) > 1 else ["lr"]
+    return [as_variable(owner, "lr", name) for owner, name in zip(owners, names, strict=True)]
+
+
+def as_variable(owner: Owner, name: str, label: str = "") -> Any:
+    """The Variable that holds a number of an optimiser, called `label`; it is made where a number stands."""
     held = owner[name]
     if not isinstance(held, st.Variable):
-        held = owner[name] = st.Variable(st.full((), held, dtype=st.f64), name=name)
+        held = owner[name] = st.Variable(st.full((), held, dtype=st.f64), name=label or name)
     return held
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from staged.ir.buffers import Buffer, Chain, Stack
+from staged.ir.names import element_name
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.storage import is_tensor, root_of, structural_ops
 from staged.ir.structure import FOR
@@ -13,7 +14,6 @@ from staged.ir.types import CPU, Device
 from staged.ir.views import Loop
 from staged.passes.memory.groups import Group, Groups
 from staged.passes.memory.offsets import merged
-from staged.passes.memory.sequences import kept_name
 
 DEVICE_MULTIPLE = 16
 """On a device a slot holds so many bytes, or a multiple: what is made there is written 16 bytes at a time."""
@@ -57,8 +57,9 @@ def _join_slot(op: Op, result: Value, value: Value, groups: Groups, devices: Map
     first, last = groups.live.block_start[body], groups.live.block_end[body]
     if any(start < first or end > last for (start, end), _ in group.members):
         return None
-    named = kept_name(value) or kept_name(result) or next((other.hint for other in group.values if other.hint), "")
-    group.buffer = Buffer(named or "kept", value.tensor, "slot", size, device, where=op.where)
+    hints = [value.hint, result.hint, *(other.hint for other in group.values)]
+    name = next(filter(None, map(element_name, hints)), "kept")
+    group.buffer = Buffer(name, value.tensor, "slot", size, device, where=op.where)
     return group.buffer
 
 
@@ -106,7 +107,7 @@ def chain_carried(
                 continue  # a graph of an iteration has the addresses of one iteration
             if after.buffer is not None or after.variable is not None or not _lives_in(after, span):
                 continue
-            name, first = kept_name(value) or kept_name(result) or "kept", None
+            name, first = element_name(value.hint) or element_name(result.hint) or "kept", None
             slot, following = (
                 Buffer(n, param.tensor, "slot", size, device, where=op.where) for n in (name, f"next_{name}")
             )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from staged.ir.buffers import Buffer, Stack, sequence_storage
+from staged.ir.names import element_name
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.sequences import Handles
 from staged.ir.storage import structural_blocks, structural_ops
@@ -63,7 +64,7 @@ def plan_sequences(
         op = loop.op
         for result, yielded in zip(loop.collected, loop.elements, strict=True):
             assert isinstance(result.type, SequenceType)
-            name = f"{kept_name(yielded) or kept_name(result) or 'value'}_history"
+            name = f"{element_name(yielded.hint) or element_name(result.hint) or 'value'}_history"
             if result in handles.values:
                 if result.type.bound is None:
                     element = result.type.element if isinstance(result.type.element, TensorType) else TensorType(i64)
@@ -127,14 +128,6 @@ def _join_stacks(loops: Sequence[Loop], plan: SequencePlan, handles: Handles) ->
                 stack.held = holder, parts[stack if stack.inner is None else stack.inner.holder]
                 held.add(stack)
     plan.stacks = [stack for stack in plan.stacks if stack not in held]
-
-
-def kept_name(sequence: Value) -> str:
-    """The element's name: `h` for `h_history` and for nested histories."""
-    name = sequence.hint
-    while name.endswith("_history"):
-        name = name.removesuffix("_history")
-    return name
 
 
 def _sequences_of_branches(function: Function) -> dict[Value, list[Value]]:

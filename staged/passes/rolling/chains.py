@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from staged.ir.nodes import Block, Op, Value, VariableRef, walk_op
+from staged.ir.nodes import Block, Op, Value, walk_op
 from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.types import TensorType, i64
+from staged.passes.rolling.families import Surroundings
 from staged.passes.rolling.names import numbered
 from staged.passes.rolling.pieces import Chain, chain_of
 from staged.passes.rolling.repeats import Keys, Name, Repeat, repeats
@@ -44,11 +45,11 @@ def is_worth(count: int, size: int) -> bool:
     return size >= (SMALLEST if count >= ALWAYS else FEWEST_OPS)
 
 
-def chains_of(block: Block, keys: Keys, has_device: bool = False) -> Iterable[Chain]:
+def chains_of(block: Block, keys: Keys, around: Surroundings, has_device: bool) -> Iterable[Chain]:
     """The chains of a block, and those of the blocks of all other ops. In a program with a device, numbers that count
     calls of a layer stay outside of the pieces: no CUDA graph could have the loop.
     """
-    floating = _floating(block)
+    floating = _floating(block, around)
     if has_device:
         floating |= _counters(block, floating)
     ops = [op for op in block.ops if op not in floating]
@@ -66,7 +67,7 @@ def chains_of(block: Block, keys: Keys, has_device: bool = False) -> Iterable[Ch
     for op in ops:
         if op not in inside and not op.declared.is_opaque:
             for inner in op.blocks:
-                yield from chains_of(inner, keys, has_device)
+                yield from chains_of(inner, keys, around, has_device)
 
 
 def _best_chain(block: Block, ops: Sequence[Op], names: Sequence[Name], repeat: Repeat) -> Chain | None:
@@ -105,19 +106,11 @@ def _layers(names: Sequence[Name], period: int) -> list[int | None]:
     return found
 
 
-def _floating(block: Block) -> set[Op]:
+def _floating(block: Block, around: Surroundings) -> set[Op]:
     """The reads of Variables that belong to no piece: of those that the block writes once at most, before that."""
-    writes: dict[VariableRef, list[int]] = {}
-    for number, op in enumerate(block.ops):
-        for each in walk_op(op) if op.effects or op.blocks else ():
-            for effect in each.effects:
-                if effect.kind == "write" and effect.target is not None:
-                    writes.setdefault(effect.target, []).append(number)
-    return {
-        op
-        for number, op in enumerate(block.ops)
-        if op.declared is VARIABLE_READ and _is_before(number, writes.get(op.attrs["variable"], []))
-    }
+    writes = around.writes(block)
+    reads = [op for op in block.ops if op.declared is VARIABLE_READ]
+    return {op for op in reads if _is_before(around.place[op], writes.get(op.attrs["variable"], ()))}
 
 
 def _is_before(number: int, writes: Sequence[int]) -> bool:

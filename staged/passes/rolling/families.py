@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from staged.ir.nodes import Block, Op, Value, VariableRef, walk_op
+from staged.ir.nodes import Block, Op, Value, VariableRef
 from staged.ir.structure import CHECKPOINT, JVP, VARIABLE_READ, VJP, VMAP
 from staged.ir.views import Derivative
 from staged.passes.rolling.pieces import Chain, Row, may_be_family
@@ -32,39 +32,40 @@ class Surroundings:
     def __init__(self, block: Block) -> None:
         self.owner: dict[Block, tuple[Op, Block] | None] = {block: None}
         """By block, the op that it belongs to and the block of that; None for the function's own."""
-        self.place: dict[Op, tuple[Block, int]] = {}
+        self.block_of: dict[Op, Block] = {}
+        self.place: dict[Op, int] = {}
+        """By op, its place in its block."""
         self.params: dict[Value, tuple[Block, int]] = {}
-        self._written: dict[Op, frozenset[VariableRef]] = {}
         self._writes: dict[Block, dict[VariableRef, list[int]]] = {}
-        """By block and Variable: the places of the ops that write it."""
         self._enter(block)
 
     def _enter(self, block: Block) -> None:
         for number, param in enumerate(block.params):
             self.params[param] = block, number
-        for number, op in enumerate(block.ops):
-            self.place[op] = block, number
+        self.block_of.update(dict.fromkeys(block.ops, block))
+        self.place.update(zip(block.ops, range(len(block.ops)), strict=True))
+        for op in block.ops:
             for inner in op.blocks:
                 self.owner[inner] = op, block
                 self._enter(inner)
 
-    def written(self, op: Op) -> frozenset[VariableRef]:
+    def written(self, op: Op) -> set[VariableRef]:
         """The Variables that an op writes, in its blocks and calls too."""
-        if not op.effects and not op.blocks:
-            return frozenset()
-        if op not in self._written:
-            targets = (effect.target for each in walk_op(op) for effect in each.effects if effect.kind == "write")
-            self._written[op] = frozenset(target for target in targets if target is not None)
-        return self._written[op]
+        targets = {effect.target for effect in op.effects if effect.kind == "write" and effect.target is not None}
+        return targets.union(*map(self.writes, op.blocks))
 
-    def is_written(self, variable: VariableRef, block: Block, begin: int, end: int) -> bool:
-        """Return whether an op of `block` between two places writes a Variable."""
+    def writes(self, block: Block) -> dict[VariableRef, list[int]]:
+        """By Variable, the places of the ops of a block that write it."""
         if block not in self._writes:
             writes = self._writes[block] = {}
             for number, op in enumerate(block.ops):
-                for target in self.written(op):
+                for target in self.written(op) if op.effects or op.blocks else ():
                     writes.setdefault(target, []).append(number)
-        places = self._writes[block].get(variable, [])
+        return self._writes[block]
+
+    def is_written(self, variable: VariableRef, block: Block, begin: int, end: int) -> bool:
+        """Return whether an op of `block` between two places writes a Variable."""
+        places = self.writes(block).get(variable, ())
         first = bisect_left(places, begin)
         return first < len(places) and places[first] < end
 
@@ -165,8 +166,8 @@ class Planner:
     copies.
     """
 
-    def __init__(self, block: Block, chains: Iterable[Chain], rank: Callable[[Chain], int | None]) -> None:
-        self.around = Surroundings(block)
+    def __init__(self, around: Surroundings, chains: Iterable[Chain], rank: Callable[[Chain], int | None]) -> None:
+        self.around = around
         self.chains = list(chains)
         self.rank = rank
 
@@ -273,7 +274,7 @@ class Planner:
     def _reads(self, row: Row) -> tuple[list[Op], Block] | None:
         """The reads of a row, and their block, if there is one."""
         reads = [value.made_by(VARIABLE_READ) for value in row]
-        blocks = {self.around.place[read][0] if read is not None else None for read in reads}
+        blocks = {self.around.block_of[read] if read is not None else None for read in reads}
         if None in blocks or len(blocks) > 1 or any(read is None or read.operands for read in reads):
             return None
         refs = tuple([read.attrs["variable"] for read in reads if read is not None])
@@ -290,7 +291,7 @@ class Planner:
         if found is None or found[1] is not chain.block:
             return None
         for read, piece in zip(found[0], chain.pieces, strict=True):
-            places = sorted((self.around.place[read][1], self.around.place[piece[0]][1]))
+            places = sorted((self.around.place[read], self.around.place[piece[0]]))
             if self.around.is_written(read.attrs["variable"], chain.block, *places):
                 return None
         refs = tuple([read.attrs["variable"] for read in found[0]])
@@ -307,9 +308,9 @@ class Planner:
         for outer, through in self.around.outward(block):
             if outer is found[1]:
                 at = through or op
-                here = self.around.place[at][1]
+                here = self.around.place[at]
                 for read in found[0]:
-                    variable, place = read.attrs["variable"], self.around.place[read][1]
+                    variable, place = read.attrs["variable"], self.around.place[read]
                     if place > here or self.around.is_written(variable, outer, place, here + (through is not None)):
                         return None
                 return Read(tuple([read.attrs["variable"] for read in found[0]]), outer, at)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from staged.ir.names import LibraryName
 from staged.ir.nodes import Op, Value
@@ -22,7 +23,7 @@ def common_name(names: Sequence[str]) -> str:
         return names[0]
     kept: list[str] = []
     for row in zip(*words, strict=True):
-        if all(word == row[0] for word in row):
+        if row.count(row[0]) == len(row):
             if not (row[0] in "._" and (not kept or kept[-1] in "._")):
                 kept.append(row[0])
     while kept and kept[-1] in "._":
@@ -59,7 +60,11 @@ def numbered(op: Op) -> tuple[str, tuple[int, ...]]:
     The last number is that of equal names: `w`, `w_2`, `w_3`.
     """
     variable = op.attrs.get("variable")
-    name = variable.name if variable is not None else op.where.part if op.where is not None else ""
+    return _numbered(variable.name if variable is not None else op.where.part if op.where is not None else "")
+
+
+@lru_cache(4096)
+def _numbered(name: str) -> tuple[str, tuple[int, ...]]:
     if not name:
         return "", ()
     if not re.search(r"_\d+$", name):

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from staged.ir.nodes import Label, Op, Value, VariableRef
-from staged.ir.types import Type
+from staged.ir.nodes import Label, Op, VariableRef
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,6 @@ class Keys:
         self._of_op: dict[Op, int] = {}
         """By op: its number. The op of a transform is numbered with all ops in it, and these are numbered again."""
         self._sizes: dict[Op, int] = {}
-        self._types: dict[int, int] = {}
-        """By `id`, the number of a type: hashes of types are slow."""
-        self._alive: list[Type] = []
-        """These types, whose `id` no other object may get."""
 
     def number(self, op: Op) -> int:
         """The number of an op."""
@@ -53,34 +48,21 @@ class Keys:
         return self._sizes[op]
 
     def _key(self, op: Op) -> Hashable:
-        attrs = tuple([(name, _key_of_attr(value)) for name, value in op.attrs.items() if name != "call"])
-        name = op.name, op.device.kind, op.device.index
+        attrs = [(name, _key_of_attr(value)) for name, value in op.attrs.items() if name != "call"] if op.attrs else ()
+        types = [value.type for value in op.results or op.operands]
+        key = op.name, op.device.kind, op.device.index, *types, *attrs
         if not op.blocks:
-            written = () if op.results else self._types_of(op.operands)
-            return name, self._types_of(op.results), written, attrs
-        blocks = tuple([(self._types_of(block.params), tuple(map(self.number, block.ops))) for block in op.blocks])
-        return name, self._types_of(op.results), attrs, blocks
-
-    def _types_of(self, values: Sequence[Value]) -> tuple[int, ...]:
-        types = self._types
-        for value in values:
-            if id(value.type) not in types:
-                types[id(value.type)] = self._numbers.setdefault(value.type, len(self._numbers))
-                self._alive.append(value.type)
-        return tuple([types[id(value.type)] for value in values])
+            return key
+        params = [tuple([param.type for param in block.params]) for block in op.blocks]
+        return key, *zip(params, [tuple(map(self.number, block.ops)) for block in op.blocks], strict=True)
 
 
-def _key_of_attr(value: object) -> Hashable:
-    kind = type(value)
-    if kind is float:
-        return repr(value)
-    if kind is int or kind is str:
-        return value
-    if isinstance(value, tuple):
-        return tuple(map(_key_of_attr, value))
-    return kind.__name__ if isinstance(value, Label | VariableRef) else repr(value)
+def _key_of_attr(value: object) -> str:
+    return type(value).__name__ if isinstance(value, _NAMED) else repr(value)
 
 
+_NAMED = (Label, VariableRef)
+"""What has a name of its own in each piece."""
 MOST_PERIODS = 256
 """The most distances between equal ops that are looked at, those that occur most often."""
 NEXT = 8
@@ -102,9 +84,10 @@ def _periods(numbers: Sequence[int]) -> list[int]:
 
 def _runs(equal: np.ndarray, fewest: int) -> list[tuple[int, int]]:
     """The runs (start, stop) of so many true elements or more."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], equal.view(np.int8), [0]])))
-    runs = edges.reshape(-1, 2)
-    return [(start, stop) for start, stop in runs[runs[:, 1] - runs[:, 0] >= fewest].tolist()]
+    stops = np.flatnonzero(np.append(~equal, True))
+    starts = np.concatenate([[0], stops[:-1] + 1])
+    is_long = stops - starts >= fewest
+    return list(zip(starts[is_long].tolist(), stops[is_long].tolist(), strict=True))
 
 
 Name = tuple[str, tuple[int, ...]]
@@ -122,7 +105,7 @@ def repeats(numbers: Sequence[int], sizes: Sequence[int], names: Sequence[Name] 
     differ = _Names(names or [("", ())] * len(numbers))
     for period in _periods(numbers):
         equal = keys[period:] == keys[:-period]
-        if np.count_nonzero(equal) < period:
+        if np.count_nonzero(equal) < period or not _runs(equal, period):
             continue
         named = equal & ~differ.are_apart(period)
         for is_odd, same in enumerate([named] if np.array_equal(named, equal) else [named, equal]):
@@ -146,10 +129,11 @@ class _Names:
 
     def __init__(self, names: Sequence[Name]) -> None:
         words: dict[str, int] = {"": 0}
-        self.words = np.asarray([words.setdefault(word, len(words)) for word, _ in names])
-        self.numbers = np.zeros((len(names), max((len(each) for _, each in names), default=0)), np.int64)
-        for row, (_, each) in zip(self.numbers, names, strict=True):
-            row[: len(each)] = each
+        rows = {name: row for row, name in enumerate(dict.fromkeys(names))}
+        place = np.asarray([rows[name] for name in names], np.int64)
+        self.words = np.asarray([words.setdefault(word, len(words)) for word, _ in rows])[place]
+        longest = max((len(each) for _, each in rows), default=0)
+        self.numbers = np.asarray([(*each, *[0] * (longest - len(each))) for _, each in rows], np.int64)[place]
 
     def are_apart(self, period: int) -> np.ndarray:
         """By op: whether its name, and that of the op after so many, differ in more than one number."""

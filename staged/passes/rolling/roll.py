@@ -18,7 +18,6 @@ from staged.ir.rewrite import Copier
 from staged.ir.structure import FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE, VJP
 from staged.ir.trips import COUNT, Integers, constant_of
 from staged.ir.types import CPU, SequenceType, TensorType, i64
-from staged.ir.users import Users, users_of
 from staged.passes.rolling.chains import FEWEST_IN_FAMILIES, can_be_early, chains_of, is_worth
 from staged.passes.rolling.families import (
     Captured,
@@ -29,6 +28,7 @@ from staged.passes.rolling.families import (
     Read,
     Refs,
     Source,
+    Surroundings,
     Yielded,
     is_layered,
 )
@@ -49,7 +49,8 @@ def roll(program: Function) -> Function:
     """
     functions = every_function(program)
     keys = Keys()
-    devices = {op.device for function in functions for op in walk_ops(function.block)} - {CPU}
+    ops = (op for function in functions for op in walk_ops(function.block))
+    devices = {op.device for op in ops if op.device is not CPU} - {CPU}
     if len(devices) > 1:
         return program
     has_device = bool(devices)
@@ -69,7 +70,7 @@ def roll(program: Function) -> Function:
 
 
 def _plan(function: Function, keys: Keys, has_device: bool) -> Plan:
-    chains = list(chains_of(function.block, keys, has_device))
+    around = Surroundings(function.block)
 
     def rank(chain: Chain) -> int | None:
         size = sum(map(keys.size, chain.pieces[0]))
@@ -80,7 +81,7 @@ def _plan(function: Function, keys: Keys, has_device: bool) -> Plan:
             return None
         return 0 if is_worth(chain.count, size) else 1 if size >= FEWEST_IN_FAMILIES else None
 
-    return Planner(function.block, chains, rank).plan()
+    return Planner(around, chains_of(function.block, keys, around, has_device), rank).plan()
 
 
 def _is_on_host(chain: Chain) -> bool:
@@ -146,11 +147,11 @@ class _Roller(Copier):
             ops = chain.block.ops
             first, last = ops.index(chain.pieces[0][0]), ops.index(chain.pieces[-1][-1])
             self.read_early[chain.pieces[0][0]] = [op for op in ops[first:last] if op not in self.in_chain]
-        self.done: set[Op] = set()
+        self.done = self.in_chain - self.chain_at.keys() - self.reads.keys()
 
     def run(self, function: Function) -> Function:
-        """The function with its loops, without reads that nothing uses any more."""
-        return function.with_block(_without_reads(self.block(function.block)))
+        """The function with its loops."""
+        return function.with_block(self.block(function.block))
 
     # ---- values ----
 
@@ -206,6 +207,18 @@ class _Roller(Copier):
 
     # ---- ops ----
 
+    def contents(self, block: Block) -> None:
+        """The ops of a block, without reads of members that nothing uses any more."""
+        for op in block.ops:
+            if op not in self.done:
+                self.op(op)
+        assert self.builder.current is not None
+        ops = self.builder.current.ops
+        used = {self.values.get(operand) for operand in block.end.operands}
+        for op in ops:
+            used.update(op.operands, *[inner.free for inner in op.blocks])
+        ops[:] = [op for op in ops if op.declared is not VARIABLE_READ or not op.operands or op.result in used]
+
     def op(self, op: Op) -> None:
         for read in self.reads.get(op, ()):
             self.read_family(read, op)
@@ -215,7 +228,7 @@ class _Roller(Copier):
                 self.op(early)
                 self.done.add(early)
             self.loop(chain)
-        elif op in self.in_chain or op in self.done:
+        elif op in self.in_chain:
             return
         elif op.declared in (VARIABLE_READ, VARIABLE_WRITE) and op.attrs["variable"] in self.member:
             self.define(op.results, self.touch(op, [self.value(operand) for operand in op.operands]).results)
@@ -469,21 +482,3 @@ def _merged(numbers: Iterable[int], rows: Iterable[tuple[int, ...]]) -> list[tup
     """The rows in place of their numbers, each at the place of its first number; another number is a row of one."""
     row_of = {number: row for row in rows for number in row}
     return list(dict.fromkeys(row_of.get(number, (number,)) for number in numbers))
-
-
-# ---- reads without a use ------------------------------------------------------------------------
-
-
-def _without_reads(block: Block) -> Block:
-    """The block without reads of Variables that nothing uses."""
-    return _Used(users_of(block)).block(block)
-
-
-class _Used(Copier):
-    def __init__(self, used: Users) -> None:
-        super().__init__(Builder())
-        self.used = used
-
-    def op(self, op: Op) -> None:
-        if op.declared is not VARIABLE_READ or op.result in self.used:
-            super().op(op)

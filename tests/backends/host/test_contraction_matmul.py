@@ -195,10 +195,14 @@ def test_long_inner_dimension(machine: Machine) -> None:
 def test_all_products_share_a_function() -> None:
     sizes = ((30, 64, 300), (60, 128, 4100), (17, 640, 256), (30, 64, 20), (20, 45, 50))
     kernels = [emit_matmul(plain(m, n, k), X86_64_V4) for m, n, k in sizes]
-    assert all("st_multiply_f32(&sizes, a, b, c" in kernel.text for kernel in kernels)
+    assert {kernel.call({}) for kernel in kernels} == {"st_multiply_f32(a, b, c, &product_sizes, scratch, begin, end)"}
+    assert not any(kernel.text for kernel in kernels)
+    assert len({kernel.shape for kernel in kernels}) == len(sizes)
     kernels += [emit_matmul(replace(plain(m, n, k), epilogue=EPILOGUE), X86_64_V4) for m, n, k in sizes]
-    assert sum("while (st_next_tile_f32(&sizes, a, b, NULL, scratch, end, &tile)) {" in k.text for k in kernels) == len(sizes)
-    assert max(kernel.text.count("\n") for kernel in kernels) < 18
+    loop = "while (st_next_tile_f32(&product_sizes, a, b, NULL, scratch, end, &tile)) {"
+    assert sum(loop in kernel.text for kernel in kernels) == len(sizes)
+    assert all(len(kernel.tables) == 1 for kernel in kernels)
+    assert max(table.text.count("\n") for kernel in kernels for table in kernel.tables) < 7
     assert len({snippet.text for kernel in kernels for snippet in kernel.support if "void st_multiply" in snippet.text}) == 1
 
 

@@ -88,6 +88,13 @@ def row_sums(a, b):
     return first_sum, second_sum
 
 
+def channel_sums(a, b):
+    """Kernels whose rows have two vectors and eight, four of which are added at a time."""
+    first_sum = st.sum(a, axis=(0, 2))
+    second_sum = st.sum(b, axis=(0, 2))
+    return first_sum, second_sum
+
+
 VALUES = np.random.default_rng(0).standard_normal(48 * 4096).astype(np.float32)
 
 
@@ -97,6 +104,7 @@ VALUES = np.random.default_rng(0).standard_normal(48 * 4096).astype(np.float32)
         (initial_values, (3,), "draw_weight_uniform"),
         (pools, (VALUES[: 6 * 32 * 32].reshape(2, 3, 32, 32), VALUES[: 6 * 16 * 16].reshape(2, 3, 16, 16)), "max_pool2d"),
         (row_sums, (VALUES.reshape(48, 4096), VALUES.reshape(-1, 1024)), "sum"),
+        (channel_sums, (VALUES[:8192].reshape(16, 32, 16), VALUES[:32768].reshape(16, 32, 64)), "sum"),
     ],
 )
 def test_kernels_that_differ_in_numbers_share_a_function(

@@ -67,3 +67,19 @@ def test_variables_of_equal_zeros_are_each_filled():
     text = begin.stage(2.0).source
     assert text.count("memset(args->") == 2 and "memcpy" not in text
     assert begin(2.0).tolist() == [1.0] * 10 and first.numpy().tolist() == [2.0] * 10 and not second.numpy().any()
+
+
+def test_variables_of_equal_ones_are_each_filled():
+    """Both are filled by the function of ones, which is called twice."""
+    first, second = (st.Variable(np.zeros(10), name=name) for name in ("first", "second"))
+
+    @st.function
+    def begin(x):
+        first.value = st.ones(10, dtype=st.f64)
+        second.value = st.ones(10, dtype=st.f64)
+        first.value = first.value + x
+        return second.value + 1.0
+
+    text = begin.stage(2.0).source
+    assert text.count("    fill_with_ones(args->") == 2 and "memcpy" not in text
+    assert begin(2.0).tolist() == [2.0] * 10 and first.numpy().tolist() == [3.0] * 10 and (second.numpy() == 1).all()

@@ -10,7 +10,7 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from staged.backends.cpu.contraction.items import over_items
@@ -175,7 +175,7 @@ class _Emitter:
             "a pixel is added up",
         ]
         items = spec.n * spec.groups * plan.blocks
-        return over_items(
+        made = over_items(
             spec,
             self.vector,
             t,
@@ -185,6 +185,7 @@ class _Emitter:
             plan.scratch_items,
             tiles=self.tiles,
         )
+        return replace(made, column_step=spec.h * spec.w)
 
     # ---- adding up -----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from staged.backends.cpu.contraction.items import Table, finished, kernel_with_sizes
 from staged.backends.cpu.contraction.planes import (
@@ -206,20 +207,29 @@ def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> ContractionKerne
     """The kernel; the epilogue gets a work item's weights at once: rows are output channels, columns (c, ky, kx)."""
     plan = plan_backward_weight(spec, machine)
     vector = plan.vector
+    column_step = gcd(*(size * spec.kh * spec.kw for size in plan.channels.sizes))
 
     def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:
         item, sums = Variable("item", INDEX), Variable("sums", word(f"st_weight_sums_{vector.dtype}"))
         x, d_y, scratch = (parameters[name] for name in (*spec.operand_names, "scratch"))
         result = parameters[spec.result_name] if spec.epilogue is None else Name("NULL")
         gradient = call(f"st_gradient_of_weights_{vector.dtype}", sizes, item, x, d_y, scratch, result)
-        finish = finished(spec, parameters, sums, [0, *"row column rows columns sums sums_row".split()])
+        place: list[str | int] = [0, *"row column rows columns sums sums_row".split()]
+        finish = finished(spec, parameters, sums, place, column_step)
         inside: tuple[Statement, ...] = (Declare(sums, gradient), *finish) if finish else (Do(Cast("void", gradient)),)
         return (For(item, parameters["begin"], parameters["end"], inside),)
 
     table, tiles = _sizes(plan)
     support = [snippet for _, snippet in (*planes_support(vector), *weights_support(vector))]
     return kernel_with_sizes(
-        spec, vector, plan.work_items, plan.layout_items + plan.sum_items, table, body, [*support, *tiles]
+        spec,
+        vector,
+        plan.work_items,
+        plan.layout_items + plan.sum_items,
+        table,
+        body,
+        [*support, *tiles],
+        column_step=column_step,
     )
 
 

@@ -14,6 +14,7 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import gcd
 
 from staged.backends.cpu.contraction.conv2d_plan import WindowPlan
 from staged.backends.cpu.contraction.items import Table, finished, kernel_with_sizes
@@ -35,6 +36,7 @@ def emit_convolved(plan: WindowPlan) -> ContractionKernel:
     kind = ProductTile if plan.taps == 1 else ConvolutionTile
     tiles = [[kind(vector, rows, vectors) for vectors in plan.tile_vectors] for rows in plan.channels.sizes]
     functions = [[_tile_function(plan, tile) for tile in row] for row in tiles]
+    column_step = gcd(vector.lanes, *(rows * plan.window.out[1] for rows in plan.blocks.sizes))
 
     def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:
         tile = Variable("tile", word(f"st_convolved_{dtype}"))
@@ -43,7 +45,10 @@ def emit_convolved(plan: WindowPlan) -> ContractionKernel:
         operands = sizes, images, weights, result, parameters["scratch"], parameters["end"], Prefix("&", tile)
         return (
             Declare(tile, Items((Field("item", parameters["begin"]),)), is_const=False),
-            While(call(f"st_next_convolved_{dtype}", *operands), finished(spec, parameters, tile, _place(plan))),
+            While(
+                call(f"st_next_convolved_{dtype}", *operands),
+                finished(spec, parameters, tile, _place(plan), column_step),
+            ),
         )
 
     words = {"$SUMS": _SUMS * vector.lanes, "$ALIGNED": aligned_to(vector)}
@@ -63,6 +68,7 @@ def emit_convolved(plan: WindowPlan) -> ContractionKernel:
             snippet_of(vector, "next_convolved", _NEXT),
         ],
         is_shared=not plan.is_short,
+        column_step=column_step,
     )
 
 

@@ -22,12 +22,14 @@ from staged.backends.cpu.contraction.spec import (
 from staged.backends.cpu.contraction.tile import declared, members
 from staged.backends.cpu.contraction.vectors import Vector, support_for
 from staged.code import tree
-from staged.code.expr import Expr, Member, Name, Setting, Variable, call
+from staged.code.expr import Expr, Literal, Member, Name, Setting, Variable, call
 from staged.code.printer import print_function
+from staged.code.ranges import Ranges, for_ranges
+from staged.code.scopes import declared_variables, replaced
 from staged.code.support.library import Snippet
-from staged.code.tree import Do, Function, Statement
+from staged.code.tree import Do, Function, Statement, Unused
 from staged.code.types import CType
-from staged.code.writer import INDENT, WIDTH, Writer, broken
+from staged.code.writer import INDENT, WIDTH, Names, Writer, broken
 
 
 @contextmanager
@@ -82,6 +84,7 @@ class Table:
     name: str
     type: str
     comment: str
+    """Lines above it."""
     fields: Mapping[str, object]
     """Their values as C; those that are 0 are left out."""
 
@@ -89,7 +92,7 @@ class Table:
     def snippet(self) -> Snippet:
         """The definition."""
         t = Writer()
-        t.line(f"// {self.comment}")
+        t.comment(self.comment)
         with t.block(f"static const {self.type} {self.name} =", ";"):
             room = WIDTH - len(INDENT)
             parts = [part for each in members(self.fields) for part in re.split(r", (?=\.)", each)]
@@ -108,6 +111,7 @@ def kernel_with_sizes(
     body: Callable[[Expr, Mapping[str, Variable]], tuple[Statement, ...]],
     support: Sequence[Snippet],
     is_shared: bool = True,
+    column_step: int = 1,
 ) -> ContractionKernel:
     """A kernel whose `body` is made of the address of its table, and of its parameters by name.
 
@@ -127,20 +131,66 @@ def kernel_with_sizes(
         "",
         max(1, scratch_items) * spec.dtype.size,
         *support_for(text, vector, [("", each) for each in support]),
+        column_step=column_step,
         code=code,
+        has_epilogue=spec.epilogue is not None and spec.epilogue.code is not None,
         tables=(table.snippet,),
     )
 
 
+def support_with_sizes(
+    function: str,
+    spec: MatmulSpec | Conv2dSpec,
+    vector: Vector,
+    work_items: int,
+    scratch_items: int,
+    table: Table,
+    support: Sequence[Snippet],
+) -> ContractionKernel:
+    """A kernel that is a function of the support, to which a program passes the address of its table."""
+    sizes = Setting(f"&{table.name}", Variable("sizes", CType(f"const {table.type} *", is_pointer=True)))
+    *parameters, scratch, begin, end = kernel_parameters(spec, has_scratch=True)
+    return ContractionKernel(
+        function,
+        "",
+        (*parameters, (sizes.parameter.type.before_name, "sizes"), scratch, begin, end),
+        work_items,
+        "",
+        max(1, scratch_items) * spec.dtype.size,
+        *support_for("\n".join(each.text for each in support), vector, [("", each) for each in support]),
+        tables=(table.snippet,),
+        numbers=(sizes,),
+        shape=tuple(table.fields.items()),
+    )
+
+
 def finished(
-    spec: MatmulSpec | Conv2dSpec, parameters: Mapping[str, Variable], tile: Variable, place: Sequence[str | int]
+    spec: MatmulSpec | Conv2dSpec,
+    parameters: Mapping[str, Variable],
+    tile: Variable,
+    place: Sequence[str | int],
+    column_step: int,
 ) -> tuple[Statement, ...]:
-    """The call of the epilogue for a tile, by fields of the tile and numbers; without an epilogue, nothing."""
-    if spec.epilogue is None:
+    """The epilogue of a tile, by fields of the tile and numbers: its statements or its call, if there is one. The
+    columns of each tile are a multiple of `column_step`.
+    """
+    epilogue = spec.epilogue
+    if epilogue is None:
         return ()
-    sizes = (Member(tile, each, arrow=False) if isinstance(each, str) else each for each in place)
-    passed = (parameters[name] for _, name in spec.epilogue.parameters)
-    return (Do(call(spec.epilogue.function, *sizes, *passed, *spec.epilogue.numbers)),)
+    sizes = [Member(tile, each, arrow=False) if isinstance(each, str) else Literal(str(each)) for each in place]
+    passed = [parameters[name] for _, name in epilogue.parameters]
+    if epilogue.code is None:
+        return (Do(call(epilogue.function, *sizes, *passed, *epilogue.numbers)),)
+    code = for_ranges(epilogue.code, Ranges(column_step), ("cols",))
+    given = (parameter.variable for parameter in code.parameters)
+    found: dict[Variable, Expr] = dict(zip(given, (*sizes, *passed), strict=True))
+    names = Names()
+    names.used |= {*parameters, tile.text, "sizes"}
+    taken = {*names.used}
+    for variable in declared_variables(code.body):
+        if variable.text in taken:
+            found[variable] = Variable(names.fresh(variable.text), variable.type)
+    return tuple(replaced(s, found) for s in code.body if not isinstance(s, Unused))
 
 
 def no_items(spec: MatmulSpec | Conv2dSpec) -> ContractionKernel:

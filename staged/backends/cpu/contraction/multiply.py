@@ -12,15 +12,21 @@ Tested by `tests/backends/host/test_contraction_matmul.py`.
 
 from __future__ import annotations
 
-from staged.backends.cpu.contraction.items import kernel_function
+from collections.abc import Mapping
+from dataclasses import replace
+from math import gcd
+
+from staged.backends.cpu.contraction.items import Table, finished, kernel_with_sizes, support_with_sizes
 from staged.backends.cpu.contraction.matmul_plan import MatmulPlan, Operand, describe
-from staged.backends.cpu.contraction.operands import batch_terms, kernel_parameters
+from staged.backends.cpu.contraction.operands import batch_terms
 from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel
-from staged.backends.cpu.contraction.tile import TILE_START, Split, emit_constant
-from staged.backends.cpu.contraction.vectors import snippet_of, support_for
-from staged.code.writer import Writer
+from staged.backends.cpu.contraction.tile import TILE_START, Split
+from staged.backends.cpu.contraction.vectors import snippet_of
+from staged.code.expr import Expr, Field, Items, Name, Prefix, Variable, call
+from staged.code.tree import Declare, Statement, While
+from staged.code.types import word
 
 
 def is_multiplied(plan: MatmulPlan) -> bool:
@@ -34,9 +40,9 @@ def is_multiplied(plan: MatmulPlan) -> bool:
 
 
 def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
-    """The kernel of a product: its sizes, and the call."""
+    """The kernel of a product: its sizes, and the function that receives their address."""
     spec, vector, dtype, split = plan.spec, plan.vector, plan.vector.dtype, plan.tile
-    lanes, block = vector.lanes, plan.k_block
+    lanes, block, has_result = vector.lanes, plan.k_block, spec.epilogue is None
     tiles = [[ProductTile(vector, rows, vectors) for vectors in split.vectors.sizes] for rows in split.rows.sizes]
     columns = split.vectors.large * lanes
     is_turned = plan.result.needs_transpose()
@@ -46,19 +52,18 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
     left_row = 0 if not left else -(-plan.left_row // lanes) * lanes
     turn = "transpose_panel" if is_turned else ""
     c = plan.c.transposed() if is_turned else plan.c
-    lines: list[dict[str, object]] = [
-        {"columns": plan.n, "inner": spec.k, "a": _pair(plan.a), "b": _pair(plan.b),
-         "c": spec.epilogue is None and _pair(c)},
-        {"a_matrix": _apart(plan, plan.a), "b_matrix": _apart(plan, plan.b),
-         "c_matrix": 0 if spec.epilogue is not None else _apart(plan, plan.c)},
-        {"tile_rows": split.rows.large, "tile_cols": columns, "row_tiles": _counts(split.rows),
-         "col_tiles": _counts(split.vectors)},
-        {"tile": _braces(*(_braces(*(tile.name for tile in row)) for row in tiles))},
-        {"item_tiles": _braces(plan.rows_per_item, plan.cols_per_item), "block": block, "chain": plan.chain or block},
-        {"copy_left": left and f"st_{left}_{dtype}", "left_row": left_row},
-        {"copy_right": right and f"st_{right}_{dtype}", "copies_last": copies_last and "true",
-         "turn": turn and f"st_{turn}_{dtype}"},
-    ]  # fmt: skip
+    fields: dict[str, object] = {
+        "columns": plan.n, "inner": spec.k, "a": _pair(plan.a), "b": _pair(plan.b), "c": has_result and _pair(c),
+        "a_matrix": _apart(plan, plan.a), "b_matrix": _apart(plan, plan.b),
+        "c_matrix": has_result and _apart(plan, plan.c),
+        "tile_rows": split.rows.large, "tile_cols": columns, "row_tiles": _counts(split.rows),
+        "col_tiles": _counts(split.vectors), "tile": _braces(*(_braces(*(tile.name for tile in row)) for row in tiles)),
+        "item_tiles": _braces(plan.rows_per_item, plan.cols_per_item), "block": block < spec.k and block, "chain": plan.chain,
+        "copy_left": left and f"st_{left}_{dtype}", "left_row": left_row != block and left_row,
+        "copy_right": right and f"st_{right}_{dtype}", "copies_last": copies_last and "true",
+        "turn": turn and f"st_{turn}_{dtype}",
+        "right_first": has_result and plan.turned is not spec.right_first and "true",
+    }  # fmt: skip
     scratch_items = columns * block if right else 0
     scratch_items += plan.item_rows * left_row
     if not plan.is_direct:
@@ -66,33 +71,44 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
         scratch_items += kept * split.rows.large * columns
     if is_turned and split.rows.large > 1:
         scratch_items += -(-split.rows.large // lanes) * lanes * columns
-    parameters = kernel_parameters(spec, scratch_items > 0)
-    operands = ", ".join(spec.operand_names[::-1] if plan.turned else spec.operand_names)
-    scratch = "scratch" if scratch_items else "NULL"
-    t = Writer()
-    with kernel_function(t, spec, parameters, describe(plan)[: 1 + plan.turned]):
-        emit_constant(t, f"st_product_{dtype} sizes", lines)
-        if spec.epilogue is None:
-            t.statement(f"st_multiply_{dtype}(&sizes, {operands}, {spec.result_name}, {scratch}, begin, end);")
-        else:
-            t.line(f"st_tile_{dtype} tile = {{.item = begin}};")
-            with t.block(f"while (st_next_tile_{dtype}(&sizes, {operands}, NULL, {scratch}, end, &tile))"):
-                place = ", ".join(f"tile.{field}" for field in "batch row col rows cols sums ld".split())
-                t.statement(f"{spec.epilogue.function}({place}{spec.epilogue.passed});")
-    text = str(t)
     words = {"$V": vector.name, "INLINE": "inline __attribute__((always_inline))"}
     snippets = [snippet_of(vector, "product_sizes", _SIZES), TILE_START]
     snippets += [each for row in tiles for tile in row for each in (tile.snippet, shared_function(tile))]
     snippets += [snippet_of(vector, copy, _COPIES[copy], words) for copy in dict.fromkeys((left, right, turn)) if copy]
-    snippets.append(snippet_of(vector, "multiply", _MULTIPLY, words))
-    return ContractionKernel(
-        spec.name,
-        text,
-        parameters,
-        plan.work_items,
-        "",
-        scratch_items * spec.dtype.size,
-        *support_for(text, vector, [("", snippet) for snippet in snippets]),
+    snippets.append(snippet_of(vector, "next_tile", _NEXT_TILE, words))
+    shapes, *others = describe(plan)[: 1 + plan.turned]
+    table = Table(f"{spec.table}_sizes", f"st_product_{dtype}", shapes, fields)
+    if has_result:
+        snippets.append(snippet_of(vector, "multiply", _MULTIPLY, words))
+        lines = [line for line in spec.comments if line != "matmul"]
+        comment = [f"{shapes}  {lines[0]}", *others] if len(lines) == 1 else [*lines, shapes, *others]
+        return support_with_sizes(
+            f"st_multiply_{dtype}",
+            spec,
+            vector,
+            plan.work_items,
+            scratch_items,
+            replace(table, comment="\n".join(comment)),
+            snippets,
+        )
+
+    column_step = 1 if is_turned else gcd(lanes, plan.n)
+
+    def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:
+        tile = Variable("tile", word(f"st_tile_{dtype}"))
+        operands = [parameters[name] for name in spec.operand_names]
+        operands = operands[::-1] if plan.turned else operands
+        passed = sizes, *operands, Name("NULL"), parameters["scratch"], parameters["end"], Prefix("&", tile)
+        return (
+            Declare(tile, Items((Field("item", parameters["begin"]),)), is_const=False),
+            While(
+                call(f"st_next_tile_{dtype}", *passed),
+                finished(spec, parameters, tile, "batch row col rows cols sums ld".split(), column_step),
+            ),
+        )
+
+    return kernel_with_sizes(
+        spec, vector, plan.work_items, scratch_items, table, body, snippets, column_step=column_step
     )
 
 
@@ -133,12 +149,13 @@ typedef struct {
     int64_t tile_rows, tile_cols;
     int64_t row_tiles[2], col_tiles[2];    // the number of tiles of this size, and of smaller ones
     st_sums_$D *tile[2][2];                // the sums of a tile of each size
-    int64_t item_tiles[2], block;          // the tiles and steps that are computed together
-    int64_t chain;                         // the steps whose sums stay in registers
-    int64_t left_row;                      // the distance of rows in the copy of `a`
+    int64_t item_tiles[2], block;          // the tiles and steps that are computed together; 0: all steps
+    int64_t chain;                         // the steps whose sums stay in registers; 0: all of a block
+    int64_t left_row;                      // the distance of rows in the copy of `a`; 0: that of a block
     st_copies_$D *copy_left, *copy_right;  // NULL: tiles read the operand itself
     bool copies_last;                      // only a last panel that is not whole is copied
     st_copies_$D *turn;                    // not NULL: `c` is the transpose, and each tile is transposed
+    bool right_first;                      // `st_multiply_$D` receives `b` before `a`
 } st_product_$D;
 
 // A tile of a product: `sums[r * ld + s]` is element (row + r, col + s) of matrix `batch`.
@@ -172,34 +189,51 @@ static void st_copy_columns_$D(const $T *from, int64_t row, int64_t col, int64_t
 }
 """,
     "copy_panel": """\
-// Copies `steps` runs of `width` items together, with zeros behind them.
+// Copies `steps` runs of `width` items together.
+static INLINE void st_copy_runs_$D(const $T *from, int64_t row, int64_t width, int64_t steps, $T *panel) {
+    for (int64_t k = 0; k < steps; ++k) {
+        #pragma GCC unroll 2
+        for (int64_t s = 0; s < width; s += $LANES) {
+            *($V_u *)(panel + k * width + s) = *(const $V_u *)(from + k * row + s);
+        }
+    }
+}
+
+// Copies `steps` runs of `width` items together, with zeros behind them. Most runs are two vectors.
 static INLINE void st_copy_panel_$D(const $T *from, int64_t row, int64_t col, int64_t width, int64_t steps, $T *panel,
         int64_t step) {
     (void)col;
-    if (width == step) {
+    if (width == step && width == 2 * $LANES) {
+        st_copy_runs_$D(from, row, 2 * $LANES, steps, panel);
+    } else if (width == step) {
+        st_copy_runs_$D(from, row, width, steps, panel);
+    } else {
         for (int64_t k = 0; k < steps; ++k) {
-            #pragma GCC unroll 2
-            for (int64_t s = 0; s < step; s += $LANES) {
-                *($V_u *)(panel + k * step + s) = *(const $V_u *)(from + k * row + s);
-            }
+            *($V_u *)(panel + (k + 1) * step - $LANES) = ($V){0};
+            st_copy_$D(panel + k * step, from + k * row, width);
         }
-        return;
-    }
-    for (int64_t k = 0; k < steps; ++k) {
-        *($V_u *)(panel + (k + 1) * step - $LANES) = ($V){0};
-        st_copy_$D(panel + k * step, from + k * row, width);
     }
 }
 """,
     "transpose_panel": """\
-// Transposes `width` columns. The last block of steps begins early enough to end with the others.
+// Transposes `rows` columns, at most a vector of them. The last block of steps begins early enough to end with the others.
+static INLINE void st_transpose_rows_$D(const $T *from, int64_t col, int64_t rows, int64_t steps, $T *panel,
+        int64_t step) {
+    for (int64_t k = 0; k < steps; k += $LANES) {
+        const int64_t first = k < steps - $LANES ? k : steps - $LANES;
+        st_transpose_$D(from + first, col, rows, panel + first * step, step);
+    }
+}
+
+// Transposes `width` columns. Most panels have two vectors.
 static INLINE void st_transpose_panel_$D(const $T *from, int64_t row, int64_t col, int64_t width, int64_t steps,
         $T *panel, int64_t step) {
     (void)row;
     for (int64_t s = 0; s < width; s += $LANES) {
-        for (int64_t k = 0; k < steps; k += $LANES) {
-            const int64_t first = k < steps - $LANES ? k : steps - $LANES;
-            st_transpose_$D(from + s * col + first, col, width - s, panel + first * step + s, step);
+        if (width == 2 * $LANES && step == width) {
+            st_transpose_rows_$D(from + s * col, col, $LANES, steps, panel + s, 2 * $LANES);
+        } else {
+            st_transpose_rows_$D(from + s * col, col, width - s, steps, panel + s, step);
         }
     }
 }
@@ -216,7 +250,25 @@ static void st_gather_panel_$D(const $T *from, int64_t row, int64_t col, int64_t
 }
 """,
 }
-_MULTIPLY = """\
+_NEXT_TILE = """\
+// The steps that are computed together, and the items of a panel of so many steps.
+static INLINE int64_t st_block_$D(const st_product_$D *p) {
+    return p->block == 0 ? p->inner : p->block;
+}
+
+static INLINE int64_t st_panel_items_$D(const st_product_$D *p) {
+    return p->copy_right == NULL ? 0 : p->tile_cols * st_block_$D(p);
+}
+
+// The distance of rows in the copy of the left operand, and the items of both copies.
+static INLINE int64_t st_left_row_$D(const st_product_$D *p) {
+    return p->left_row == 0 ? st_block_$D(p) : p->left_row;
+}
+
+static INLINE int64_t st_copied_items_$D(const st_product_$D *p) {
+    return st_panel_items_$D(p) + (p->copy_left == NULL ? 0 : p->item_tiles[0] * p->tile_rows * st_left_row_$D(p));
+}
+
 // Begins the next work item, a block of rows and columns of a matrix.
 static INLINE void st_begin_item_$D(const st_product_$D *p, st_tile_$D *t) {
     const int64_t row_tiles = p->row_tiles[0] + p->row_tiles[1], col_tiles = p->col_tiles[0] + p->col_tiles[1];
@@ -237,15 +289,16 @@ static INLINE void st_begin_item_$D(const st_product_$D *p, st_tile_$D *t) {
 static INLINE void st_begin_steps_$D(const st_product_$D *p, const $T *a, $T *scratch, st_tile_$D *t) {
     const int64_t row = st_tile_start(t->first_row_tile, p->tile_rows, p->row_tiles[0], 1);
     t->left = a + t->batch * p->a_matrix + row * p->a[0] + t->step * p->a[1];
-    t->steps = p->inner - t->step < p->block ? p->inner - t->step : p->block;
+    t->steps = p->inner - t->step < st_block_$D(p) ? p->inner - t->step : st_block_$D(p);
     t->col_tile = t->first_col_tile;
     if (p->copy_left == NULL) {
         return;
     }
-    $T *const copy = scratch + (p->copy_right == NULL ? 0 : p->tile_cols * p->block);
+    $T *const copy = scratch + st_panel_items_$D(p);
     for (int64_t tile = t->first_row_tile, r = 0; tile < t->end_row_tile; ++tile) {
         const int64_t rows = p->tile_rows - (tile >= p->row_tiles[0]);
-        p->copy_left(t->left + r * p->a[0], p->a[0], p->a[1], rows, t->steps, copy + r * p->left_row, p->left_row);
+        $T *const to = copy + r * st_left_row_$D(p);
+        p->copy_left(t->left + r * p->a[0], p->a[0], p->a[1], rows, t->steps, to, st_left_row_$D(p));
         r += rows;
     }
     t->left = copy;
@@ -276,8 +329,7 @@ static INLINE void st_sum_tile_$D(const st_product_$D *p, int64_t low, int64_t n
         st_tile_$D *t) {
     const int64_t rows = p->tile_rows - low, width = p->tile_cols - narrow * $LANES;
     const int64_t first_row = st_tile_start(t->first_row_tile, p->tile_rows, p->row_tiles[0], 1);
-    const int64_t panel_items = p->copy_right == NULL ? 0 : p->tile_cols * p->block;
-    const bool has_blocks = p->inner > p->block;
+    const bool has_blocks = p->block != 0;
     t->row = st_tile_start(t->row_tile, p->tile_rows, p->row_tiles[0], 1);
     t->col = st_tile_start(t->col_tile, p->tile_cols, p->col_tiles[0], $LANES);
     t->rows = rows;
@@ -289,11 +341,10 @@ static INLINE void st_sum_tile_$D(const st_product_$D *p, int64_t low, int64_t n
         sums = c + t->batch * p->c_matrix + t->row * p->c[0] + t->col;
     } else {
         const int64_t place = (t->col_tile - t->first_col_tile) * p->item_tiles[0] + t->row_tile - t->first_row_tile;
-        sums = scratch + panel_items + p->item_tiles[0] * p->tile_rows * p->left_row
-                + (has_blocks ? place : 0) * p->tile_rows * p->tile_cols;
+        sums = scratch + st_copied_items_$D(p) + (has_blocks ? place : 0) * p->tile_rows * p->tile_cols;
     }
     t->sums = sums;
-    int64_t a_row = p->copy_left == NULL ? p->a[0] : p->left_row, a_step = p->a[1];
+    int64_t a_row = p->copy_left == NULL ? p->a[0] : st_left_row_$D(p), a_step = p->a[1];
     const $T *const left = t->left + (t->row - first_row) * a_row;
     if (p->copy_left != NULL && a_step != 1) {  // the copy has the rows of a tile side by side
         a_row = 1;
@@ -301,7 +352,7 @@ static INLINE void st_sum_tile_$D(const st_product_$D *p, int64_t low, int64_t n
     }
     const bool is_copy = p->copy_right != NULL && (!p->copies_last || t->cols < width);
     p->tile[low][narrow](left, a_row, a_step, t->right, is_copy ? width : p->b[0], has_blocks ? t->steps : p->inner,
-            p->chain, sums, t->ld, has_blocks && t->step > 0);
+            p->chain == 0 ? st_block_$D(p) : p->chain, sums, t->ld, has_blocks && t->step > 0);
 }
 
 // Transposes a tile.
@@ -313,10 +364,8 @@ static INLINE void st_turn_tile_$D(const st_product_$D *p, $T *scratch, st_tile_
     t->cols = tile.rows;
     t->ld = 1;
     if (tile.rows > 1) {
-        const int64_t kept = p->inner > p->block ? p->item_tiles[0] * p->item_tiles[1] : 1;
-        const int64_t panel_items = p->copy_right == NULL ? 0 : p->tile_cols * p->block;
-        $T *const turned = scratch + panel_items + p->item_tiles[0] * p->tile_rows * p->left_row
-                + kept * p->tile_rows * p->tile_cols;
+        const int64_t kept = p->block != 0 ? p->item_tiles[0] * p->item_tiles[1] : 1;
+        $T *const turned = scratch + st_copied_items_$D(p) + kept * p->tile_rows * p->tile_cols;
         t->ld = (p->tile_rows + $LANES - 1) / $LANES * $LANES;
         p->turn(tile.sums, 1, tile.ld, tile.rows, tile.ld, turned, t->ld);
         t->sums = turned;
@@ -376,12 +425,13 @@ static INLINE bool st_next_tile_$D(const st_product_$D *p, const $T *a, const $T
     }
     return true;
 }
-
+"""
+_MULTIPLY = """\
 // Computes work items [begin, end) of a product.
-static INLINE void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch, int64_t begin,
+static void st_multiply_$D(const $T *a, const $T *b, $T *c, const st_product_$D *p, $T *scratch, int64_t begin,
         int64_t end) {
     st_tile_$D tile = {.item = begin};
-    while (st_next_tile_$D(p, a, b, c, scratch, end, &tile)) {
+    while (st_next_tile_$D(p, p->right_first ? b : a, p->right_first ? a : b, c, scratch, end, &tile)) {
     }
 }
 """

@@ -8,11 +8,11 @@ Tested by `tests/backends/host/test_contraction_matmul.py` and `tests/backends/h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
 
-from staged.code.expr import Expr, Variable
+from staged.code.expr import Expr, Setting, Variable
 from staged.code.support.library import Snippet
 from staged.code.tree import Function
 from staged.code.types import INDEX, CType
@@ -52,6 +52,8 @@ class Epilogue:
     """The number of results."""
     numbers: tuple[Expr, ...] = ()
     """Further arguments, if kernels with other numbers use the function, too."""
+    code: Function | None = field(default=None, compare=False)
+    """The function, whose statements may stand in the place of its only call."""
 
     @property
     def passed(self) -> str:
@@ -172,11 +174,20 @@ class ContractionKernel:
     """Support text that follows from the lanes of its vectors: shared by the kernels of a program."""
     link: tuple[str, ...] = ()
     """Linker flags for a library that it calls."""
+    column_step: int = 1
+    """The columns of each tile that the epilogue receives are a multiple of so many."""
     code: Function | None = None
     """The tree of the function; None if it was not printed from a tree."""
+    has_epilogue: bool = False
+    """Whether `code` has the statements of the epilogue."""
     tables: tuple[Snippet, ...] = ()
     """The constants that it reads."""
+    numbers: tuple[Setting, ...] = ()
+    """Arguments behind the results, if other kernels call the function with other ones."""
+    shape: object = None
+    """Equal for kernels with equal arguments `numbers`, if there are any."""
 
     def call(self, arguments: Mapping[str, str]) -> str:
         """The C call; `arguments` maps parameter names to C expressions (other names stand for themselves)."""
+        arguments = {each.parameter.text: each.text for each in self.numbers} | {**arguments}
         return f"{self.function}({', '.join(arguments.get(name, name) for _, name in self.parameters)})"

@@ -1,6 +1,6 @@
 """An epilogue nest becomes the inline function that a product calls with its finished tiles.
 
-Tested by `tests/backends/host/test_guarded_epilogues.py`.
+Tested by `tests/backends/host/test_epilogues.py` and `tests/backends/host/test_guarded_epilogues.py`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,12 @@ from staged.backends.cpu.nest.kernel import CpuNest, in_place_pairs
 from staged.code.expr import Index, Infix, Variable, address
 from staged.code.kernel_text import Site
 from staged.code.nest.lowering import ZERO, global_pointer
-from staged.code.nest.value import Value
 from staged.code.tree import Function, Parameter, Unused
-from staged.code.types import INDEX, scalar
+from staged.code.types import INDEX
 from staged.code.uses import mentioned
-from staged.code.writer import Names
-from staged.ir.loops import ArrayRef, Load, Local, Loop, Nest, segments, walk
+from staged.ir.loops import Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Store, segments, walk
 from staged.ir.machine import Machine
 from staged.ir.schedule import Schedule
-
-
-def _parameter_names(nest: Nest) -> tuple[list[str], list[str]]:
-    """The names of an epilogue's inputs besides the tile, and of its outputs."""
-    names = Names()
-    inputs = [names.fresh(source.name, "_in") for source in nest.inputs[1:]]
-    return inputs, [names.fresh(output.name, "_out") for output in nest.outputs]
 
 
 def emit_epilogue(
@@ -37,29 +28,16 @@ def emit_epilogue(
     """
     cpu = CpuNest(nest, schedule, machine, site)
     low = cpu.low
-    finished, *sources = nest.inputs
+    finished = nest.inputs[0]
     assert isinstance(finished, ArrayRef)
-    input_names, output_names = _parameter_names(nest)
-    inputs: list[Variable] = []
-    for input_name, source in zip(input_names, sources, strict=True):
-        is_number = isinstance(source, Local)
-        type = scalar(source.dtype) if is_number else global_pointer(source.dtype, is_const=True)
-        inputs.append(Variable(input_name, type))
-        if isinstance(source, Local):
-            low.values[source] = Value(inputs[-1], source.dtype)
-        else:
-            low.arrays[source] = inputs[-1]
-    outputs = [
-        Variable(output_name, global_pointer(output.dtype))
-        for output_name, output in zip(output_names, nest.outputs, strict=True)
-    ]
-    low.arrays |= dict(zip(nest.outputs, outputs, strict=True))
     batch, row, col, rows, cols, ld, r = (
         Variable(hint, INDEX) for hint in ("batch", "row", "col", "rows", "cols", "ld", "r")
     )
     tile = low.arrays[finished] = Variable("tile", global_pointer(finished.dtype, is_const=True))
-    parameters = (batch, row, col, rows, cols, tile, ld, *inputs, *outputs)
-    low.names.used |= {variable.text for variable in (*parameters, r)}
+    place = (batch, row, col, rows, cols, tile, ld)
+    low.names.used |= {variable.text for variable in (*place, r)}
+    given = [parameter.variable for parameter in low.parameters()]
+    low.parameter_names = set(low.names.used)
     over_batch, over_rows, over_columns = (s for s in walk(nest.body) if isinstance(s, Loop))
     load_operand = low.statements[Load]
 
@@ -83,10 +61,19 @@ def emit_epilogue(
         low.origins[over_columns.axis] = col
         if len(segments(over_columns)) < 2:
             low.least[over_columns.axis] = least
+        low.axes[over_columns.axis] = col
+        for terms in starts(over_columns):
+            low.starts[terms] = low.constant("start", INDEX, low.index(Affine(tuple(terms))))
         low.loop_names.append(r.text)
         low.body(over_rows.body)
     used = mentioned(low.code.body)
-    unused = [Unused((variable,)) for variable in (batch, row, col, *inputs) if variable not in used]
-    code = Function(name, tuple(map(Parameter, parameters)), (*unused, *low.code.body), is_inline=True)
-    own = tuple((variable.type.before_name, variable.text) for variable in (*inputs, *outputs))
+    unused = [Unused((variable,)) for variable in (batch, row, col, *given) if variable not in used]
+    code = Function(name, tuple(map(Parameter, (*place, *given))), (*unused, *low.code.body), is_inline=True)
+    own = tuple((variable.type.before_name, variable.text) for variable in given)
     return code, own, cpu.snippets, in_place_pairs(nest, cpu.loops.stored_twice)
+
+
+def starts(columns: Loop) -> set[frozenset[tuple[Axis | Local, int]]]:
+    """The terms of the indices with which a loop over columns reads or writes neighbours in rows of arrays."""
+    found = {frozenset(s.index.terms) for s in walk(columns.body) if isinstance(s, Load | Store)}
+    return {terms for terms in found if len(terms) > 1 and (columns.axis, 1) in terms}

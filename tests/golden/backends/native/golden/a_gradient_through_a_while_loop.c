@@ -47,7 +47,6 @@ int slope(const slope_args *args, void *arena, st_host *host) {
         if (st_stop_requested(host)) {
             return st_interrupted(host, 0);
         }
-        // test_golden.py:60  while a < 100.0:
         const double a_2 = ((const double *)m->a_history->data)[k];
         const double d_x_next = d_x + d_a * a_2;
         d_x = d_x_next;

@@ -76,16 +76,17 @@ static void compute_h(const float *x, const float *weight, const float *bias, fl
 }
 
 static inline __attribute__((always_inline)) void out_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *bias_in, float *out_out) {
+        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *bias, float *out) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
+        const int64_t start = (row + r) * 4 + col;
         const int64_t whole_4 = cols & -4;
         for (int64_t s = 0; s < whole_4; s += 4) {
-            *(f32x4_u *)(out_out + (row + r) * 4 + col + s) =
-                    *(const f32x4_u *)(tile + r * ld + s) + *(const f32x4_u *)(bias_in + col + s);
+            *(f32x4_u *)(out + start + s) =
+                    *(const f32x4_u *)(tile + r * ld + s) + *(const f32x4_u *)(bias + col + s);
         }
         for (int64_t s = whole_4; s < cols; ++s) {
-            out_out[(row + r) * 4 + col + s] = tile[r * ld + s] + bias_in[col + s];
+            out[start + s] = tile[r * ld + s] + bias[col + s];
         }
     }
 }
@@ -213,48 +214,41 @@ static void d_out_relu(const float *d_out, const float *weight, const float *h, 
 
 // Finishes tiles of 2 products.
 static inline __attribute__((always_inline)) void update_weight_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_in, float *new_weight_out,
-        int64_t new_weight_out_stride) {
+        int64_t rows, int64_t cols, const float *tile, int64_t ld, float *weight, int64_t start_stride) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
+        const int64_t start = (row + r) * start_stride + col;
         const int64_t whole_8 = cols & -8;
         for (int64_t s = 0; s < whole_8; s += 8) {
-            *(f32v_u *)(new_weight_out + (row + r) * new_weight_out_stride + col + s) =
-                    *(const f32v_u *)(weight_in + (row + r) * new_weight_out_stride + col + s)
-                    - 0.1f * *(const f32v_u *)(tile + r * ld + s);
+            *(f32v_u *)(weight + start + s) -= 0.1f * *(const f32v_u *)(tile + r * ld + s);
         }
         for (int64_t s = whole_8; s < cols; ++s) {
-            new_weight_out[(row + r) * new_weight_out_stride + col + s] =
-                    weight_in[(row + r) * new_weight_out_stride + col + s] - 0.1f * tile[r * ld + s];
+            weight[start + s] -= 0.1f * tile[r * ld + s];
         }
     }
 }
 
+// (8, 16) @ (16, 12), f32
+static const st_product_f32 update_weight_sizes = {
+    .columns = 8, .inner = 16, .a = {1, 12}, .b = {8, 1}, .tile_rows = 12, .tile_cols = 8, .row_tiles = {1},
+    .col_tiles = {1}, .tile = {{st_product_f32_12x1}}, .item_tiles = {1, 1}, .turn = st_transpose_panel_f32,
+};
+
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
-// (8, 16) @ (16, 12), f32
-// computed as its transpose, vectors along the rows of the result
-static void update_weight(const float *restrict d_hidden, const float *restrict x, const float *weight,
-        float *new_weight, float *restrict scratch, int64_t begin, int64_t end) {
-    static const st_product_f32 sizes = {
-        .columns = 8, .inner = 16, .a = {1, 12}, .b = {8, 1},
-        .tile_rows = 12, .tile_cols = 8, .row_tiles = {1}, .col_tiles = {1},
-        .tile = {{st_product_f32_12x1}},
-        .item_tiles = {1, 1}, .block = 16, .chain = 16,
-        .turn = st_transpose_panel_f32,
-    };
+static void update_weight(const float *d_hidden, const float *x, float *weight, float *scratch, int64_t begin,
+        int64_t end) {
     st_tile_f32 tile = {.item = begin};
-    while (st_next_tile_f32(&sizes, x, d_hidden, NULL, scratch, end, &tile)) {
+    while (st_next_tile_f32(&update_weight_sizes, x, d_hidden, NULL, scratch, end, &tile)) {
         update_weight_epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, weight,
-                new_weight, 12);
+                12);
     }
 }
 
 // test_golden.py:47  opt.step(grads)
 // gradient of test_golden.py:40  h = st.relu(hidden(x))
 // fused: sum, multiply, subtract
-static void update_bias(const float *d_hidden, const float *bias, float *new_bias, unsigned char *scratch,
-        int64_t begin, int64_t end) {
+static void update_bias(const float *d_hidden, float *bias, unsigned char *scratch, int64_t begin, int64_t end) {
     float *const d_bias_total = (void *)scratch;
     for (int64_t j = begin; j < end; j += 8) {
         *(f32v_u *)(d_bias_total + j) = (f32v){0};
@@ -265,33 +259,30 @@ static void update_bias(const float *d_hidden, const float *bias, float *new_bia
         }
     }
     for (int64_t j = begin; j < end; j += 8) {
-        *(f32v_u *)(new_bias + j) = *(const f32v_u *)(bias + j) - 0.1f * *(const f32v_u *)(d_bias_total + j);
+        *(f32v_u *)(bias + j) -= 0.1f * *(const f32v_u *)(d_bias_total + j);
     }
 }
 
+// (4, 16) @ (16, 8), f32
+static const st_product_f32 update_weight_2_sizes = {
+    .columns = 8, .inner = 16, .a = {1, 4}, .b = {8, 1}, .tile_rows = 4, .tile_cols = 8, .row_tiles = {1},
+    .col_tiles = {1}, .tile = {{st_product_f32_4x1}}, .item_tiles = {1, 1},
+};
+
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
-// (4, 16) @ (16, 8), f32
-static void update_weight_2(const float *restrict d_out, const float *restrict h, const float *weight,
-        float *new_weight_2, float *restrict scratch, int64_t begin, int64_t end) {
-    static const st_product_f32 sizes = {
-        .columns = 8, .inner = 16, .a = {1, 4}, .b = {8, 1},
-        .tile_rows = 4, .tile_cols = 8, .row_tiles = {1}, .col_tiles = {1},
-        .tile = {{st_product_f32_4x1}},
-        .item_tiles = {1, 1}, .block = 16, .chain = 16,
-    };
+static void update_weight_2(const float *d_out, const float *h, float *weight, float *scratch, int64_t begin,
+        int64_t end) {
     st_tile_f32 tile = {.item = begin};
-    while (st_next_tile_f32(&sizes, d_out, h, NULL, scratch, end, &tile)) {
-        update_weight_epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, weight,
-                new_weight_2, 8);
+    while (st_next_tile_f32(&update_weight_2_sizes, d_out, h, NULL, scratch, end, &tile)) {
+        update_weight_epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, weight, 8);
     }
 }
 
 // test_golden.py:47  opt.step(grads)
 // gradient of test_golden.py:41  return st.cross_entropy(out(h), y)
 // fused: sum, multiply, subtract
-static void update_bias_2(const float *d_out, const float *bias, float *new_bias_2, unsigned char *scratch,
-        int64_t begin, int64_t end) {
+static void update_bias_2(const float *d_out, float *bias, unsigned char *scratch, int64_t begin, int64_t end) {
     float *const d_bias_total = (void *)scratch;
     for (int64_t j = begin; j < end; j += 4) {
         *(f32x4_u *)(d_bias_total + j) = (f32x4){0};
@@ -302,7 +293,7 @@ static void update_bias_2(const float *d_out, const float *bias, float *new_bias
         }
     }
     for (int64_t j = begin; j < end; j += 4) {
-        *(f32x4_u *)(new_bias_2 + j) = *(const f32x4_u *)(bias + j) - 0.1f * *(const f32x4_u *)(d_bias_total + j);
+        *(f32x4_u *)(bias + j) -= 0.1f * *(const f32x4_u *)(d_bias_total + j);
     }
 }
 
@@ -325,16 +316,18 @@ int train(const train_args *args, void *arena, st_host *host) {
     // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
     const int64_t random_seed = *args->random_seed;
     const int64_t random_counter = *args->random_counter;
-    const int64_t random_counter_2 = (int64_t)((uint64_t)random_counter + 1u);
+    const int64_t next_random_counter = (int64_t)((uint64_t)random_counter + 1u);
     initial_weight_uniform(random_seed, random_counter, args->weight, 0.5773502588272095, -0.28867512941360474, 0,
             96);
-    const int64_t random_counter_3 = (int64_t)((uint64_t)random_counter_2 + 1u);
-    initial_weight_uniform(random_seed, random_counter_2, m->bias, 0.5773502588272095, -0.28867512941360474, 0, 8);
-    const int64_t random_counter_4 = (int64_t)((uint64_t)random_counter_3 + 1u);
-    initial_weight_uniform(random_seed, random_counter_3, m->weight_2, 0.7071067690849304, -0.3535533845424652, 0,
-            32);
-    *args->random_counter = (int64_t)((uint64_t)random_counter_4 + 1u);
-    initial_weight_uniform(random_seed, random_counter_4, m->bias_2, 0.7071067690849304, -0.3535533845424652, 0, 4);
+    const int64_t next_random_counter_2 = (int64_t)((uint64_t)next_random_counter + 1u);
+    initial_weight_uniform(random_seed, next_random_counter, m->bias, 0.5773502588272095, -0.28867512941360474, 0,
+            8);
+    const int64_t next_random_counter_3 = (int64_t)((uint64_t)next_random_counter_2 + 1u);
+    initial_weight_uniform(random_seed, next_random_counter_2, m->weight_2, 0.7071067690849304, -0.3535533845424652,
+            0, 32);
+    *args->random_counter = (int64_t)((uint64_t)next_random_counter_3 + 1u);
+    initial_weight_uniform(random_seed, next_random_counter_3, m->bias_2, 0.7071067690849304, -0.3535533845424652,
+            0, 4);
     // test_golden.py:43  for epoch in st.range(epochs):
     const int64_t stop = args->epochs;
     for (int64_t epoch = 0; epoch < stop; ++epoch) {
@@ -347,7 +340,6 @@ int train(const train_args *args, void *arena, st_host *host) {
             if (st_stop_requested(host)) {
                 return st_interrupted(host, 2);
             }
-            // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
             const int64_t row = batch * 16;
             const float *const x = args->images + row * 12;
             // test_golden.py:40  h = st.relu(hidden(x))
@@ -366,10 +358,10 @@ int train(const train_args *args, void *arena, st_host *host) {
             // gradient of test_golden.py:40  h = st.relu(hidden(x))
             d_out_relu(m->d_out, m->weight_2, m->h, m->d_hidden, 0, 2);
             // test_golden.py:47  opt.step(grads)
-            update_weight(m->d_hidden, x, args->weight, args->weight, (float *)m->scratch, 0, 1);
-            update_bias(m->d_hidden, m->bias, m->bias, m->scratch, 0, 8);
-            update_weight_2(m->d_out, m->h, m->weight_2, m->weight_2, (float *)m->scratch, 0, 1);
-            update_bias_2(m->d_out, m->bias_2, m->bias_2, m->scratch, 0, 4);
+            update_weight(m->d_hidden, x, args->weight, (float *)m->scratch, 0, 1);
+            update_bias(m->d_hidden, m->bias, m->scratch, 0, 8);
+            update_weight_2(m->d_out, m->h, m->weight_2, (float *)m->scratch, 0, 1);
+            update_bias_2(m->d_out, m->bias_2, m->scratch, 0, 4);
             // test_golden.py:48  total += loss
             total += loss;
         }
