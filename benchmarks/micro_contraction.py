@@ -52,10 +52,11 @@ class Timed:
         lines, support = render({*text.snippets, width_snippet(machine.vector_bytes)})
         source = "\n".join(
             [
-                "#include <stdint.h>\n#include <string.h>",
+                "#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>",
                 *lines,
                 support,
                 *(snippet.text for snippet in text.support),
+                *(table.text for table in text.tables),
                 text.text,
                 f"void entry(const {scalar} *a, const {scalar} *b, {scalar} *c, {scalar} *scratch, long times) {{",
                 "    (void)scratch;",

@@ -220,7 +220,9 @@ class _Cascade:
     def widened(self, loop: Loop, sums: Sequence[Reduction]) -> tuple[Statement, ...]:
         """A loop whose sums are f64 totals of f32 totals of pieces."""
         wide = {
-            r: Reduction(Local(f"{r.target.name}_total", f64), prims.SUM) for r in sums if not self.is_short((loop,), r)
+            r: Reduction(Local(f"{r.target.name.removesuffix('_total')}_total", f64), prims.SUM)
+            for r in sums
+            if not self.is_short((loop,), r)
         }
         rest = tuple(r for r in loop.reductions if r not in wide)
         narrowed = (Compute(r.target, prims.CAST, (total.target,), {}) for r, total in wide.items())

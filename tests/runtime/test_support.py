@@ -81,7 +81,7 @@ def test_the_host_struct_is_laid_out_as_cffi_thinks(tmp_path):
 
 
 def test_without_a_writer_text_goes_to_standard_output(tmp_path):
-    top, text = render(["write", "fail"])
+    top, text = render(["write", "fail", "failed"])
     source = tmp_path / "alone.c"
     source.write_text(
         "\n".join(top) + "\n" + text + 'int main(void) {\n    st_host host = {0};\n    st_write(&host, "a\\nb", 3);\n'

@@ -186,7 +186,7 @@ def _parameter_names(op: Op, name: str, table: str, nest: Nest | None) -> tuple[
     """The names of a kernel's operands and results: the user's, except names that the function declares."""
     names = Names()
     names.layer = layer_of(op)
-    names.used |= {*LOCALS, *(f"{name}_{part}" for part in PARTS), f"{table}_sizes"}
+    names.used |= {*LOCALS, *(f"{name}_{part}" for part in PARTS), table}
     operands = ["x", "d_y"]
     if op.attrs["kind"] != "conv2d_backward_weight":
         operands = [names.fresh(name_of(value) or "x") for value in op.operands[:2]]

@@ -19,6 +19,7 @@ from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
 from staged.code.sizes import MOST, Numbers, Sized, merged
 from staged.code.tree import Function
+from staged.code.uses import functions_called
 from staged.code.writer import Names
 from staged.ir.buffers import Buffer
 from staged.ir.cascade import cascade_sums
@@ -63,7 +64,7 @@ class KernelLibrary:
         self.known: dict[object, KernelText] = {}
         """By loop nest and schedule, and by source code without names and comments."""
         self.tables: dict[object, str] = {}
-        """The name of the first contraction of each size."""
+        """By sizes of a contraction: the name of its table."""
 
     def kernel(self, op: Op) -> KernelText:
         """The C function for an op that is one step."""
@@ -117,7 +118,10 @@ class KernelLibrary:
                 code = with_one_parameter(code, {read: len(op.operands) + result for result, read in pairs})
                 kernel = replace(kernel, in_place=pairs, parameters=parameters_of(code))
             if code.body is not before.body:
-                kernel = replace(kernel, code=code, text=print_function(code, self.dialect))
+                needed = {name for snippet in kernel.support for name in snippet.needs}
+                dropped = functions_called(before.body) - functions_called(code.body) - needed
+                text = print_function(code, self.dialect)
+                kernel = replace(kernel, code=code, text=text, snippets=kernel.snippets - dropped)
             made[kernel.name] = kernel
         return {
             op: replace(_as_one(kernel, made[kernel.name]), numbers=kernel.numbers) if kernel.name in made else kernel
@@ -227,9 +231,11 @@ class KernelLibrary:
     def product(
         self, op: Op, name: str, epilogue: tuple[Function, Numbers] | None = None, in_place: Pairs = (), step: int = 0
     ) -> KernelText:
-        """A contraction, which has the tables of the first one of equal sizes."""
-        table = self.tables.setdefault(spec_of(op), name)
-        return emit_contraction(op, name, self.machine, self.site, table, epilogue, in_place, step)
+        """A contraction, which has the table of the first one of equal sizes."""
+        sizes = spec_of(op), "nest" in op.attrs  # an epilogue stores the result itself
+        if sizes not in self.tables:
+            self.tables[sizes] = self.names.fresh(f"{name}_sizes")
+        return emit_contraction(op, name, self.machine, self.site, self.tables[sizes], epilogue, in_place, step)
 
 
 def _as_one(kernel: KernelText, one: KernelText) -> KernelText:

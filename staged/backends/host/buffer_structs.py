@@ -158,7 +158,7 @@ def _table(group: Group, content: Name) -> Variable:
 
 
 def _tables(group: Group, groups: Sequence[Group], state: Sequence[State]) -> Iterator[DeclareTable]:
-    """The offsets in the arena of a struct's fields, and the sizes in the struct of a loop, in the order of the type."""
+    """The offsets in the arena of a struct's fields, and the sizes for a loop's struct, in the order of the type."""
     first = next(each for each in groups if each.type == group.type)
     names = [each.name for each in fields_in(first, state)]
     offsets = {each.name: _offset(each.value) for each in fields_in(group, state)}

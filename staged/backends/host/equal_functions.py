@@ -12,7 +12,7 @@ Tested by `tests/backends/host/test_equal_functions.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,8 @@ MOST = 40
 """Parameters of a function that several layers share."""
 STATE = ("args", "m")
 COUNTER = CType("int64_t *", is_pointer=True)
+LAST = "last"
+"""The role of the end of a loop over layers, which has nothing in common with sizes."""
 Types = Mapping[str, CType]
 Choose = Callable[[Expr, Variable], Expr]
 """The expression in the place of a leaf. The variable has its type and the name that a parameter has."""
@@ -76,7 +78,7 @@ class EqualFunctions:
             for each in left:
                 shape = shapes.get(each) or shapes.setdefault(each, self.shape(each))
                 groups.setdefault(shape.text, []).append(shape)
-            for users in groups.values():
+            for users in (part for group in groups.values() for part in _parts(group)):
                 names = tuple(user.function.name for user in users)
                 if len(users) > 1 and names not in tried:
                     tried.add(names)
@@ -135,7 +137,11 @@ class EqualFunctions:
         for number, role in enumerate(users[0].roles):
             column = tuple(user.leaves[number] for user in users)
             labels = [user.roles[number].text for user in users]
-            known = (_derived(column, other, each) for other, each in parameters.items() if each.type == role.type)
+            known = (
+                _derived(column, other, each)
+                for other, each in parameters.items()
+                if each.type == role.type and (role.text == LAST) == (hints[other] == LAST)
+            )
             if len(set(column)) == 1:
                 chosen.append(column[0])
             elif column not in parameters and (value := next(filter(None, known), None)) is not None:
@@ -206,14 +212,14 @@ class _Rewriter:
             case Assign(Prefix("*", Member() as place), Literal() as value) if self.fields.get(str(place)) == COUNTER:
                 return replace(node, target=self.part(node.target), value=self.number(value, _label(place)))
             case ForAny(_, start):
-                return replace(rebuilt(node, self.part), start=self.number(start, "last"))
+                return replace(rebuilt(node, self.part), start=self.number(start, LAST))
             case Infix("*", Literal() as count, Sizeof()):
                 size = self.number(count, "size")
                 return node if size is count else replace(node, left=Cast("size_t", size))
             case Infix("+", left, right) if _root(left) is not None:
                 return replace(node, left=self.part(left), right=self.offset(right))
             case Infix("<", Variable(type=type), Literal() as last) if type == INDEX:
-                return replace(node, right=self.number(last, "last"))
+                return replace(node, right=self.number(last, LAST))
             case Member(Name("args" | "m")) if (field := self.fields.get(str(node))) is not None:
                 return self.choose(node, Variable(_label(node), field))
         return rebuilt(node, self.part)
@@ -225,7 +231,8 @@ class _Rewriter:
             type = CType(text.replace("restrict", "").strip(), is_pointer="*" in text)
             match argument:
                 case Literal():
-                    name = {"end": "count"}.get(name, name)
+                    is_address = argument.text.startswith("&")
+                    name = argument.text.removeprefix("&") if is_address else {"end": "count"}.get(name, name)
                     found.append(self.choose(argument, Variable(name, INDEX if type.text == INDEX.text else type)))
                 case Member(Name("m"), "scratch"):
                     found.append(argument)
@@ -249,6 +256,13 @@ class _Rewriter:
         is_number = isinstance(e, Literal) and e.text.isdigit()
         found: Expr = self.choose(e, Variable(role, INDEX)) if is_number else self.part(e)
         return found
+
+
+def _parts(users: list[Shape]) -> Iterator[list[Shape]]:
+    """All functions of equal shape, then all but one of them, whose parameters may be too many."""
+    yield users
+    for other in users if len(users) > 2 else ():
+        yield [each for each in users if each is not other]
 
 
 def _root(e: Expr) -> Expr | None:
@@ -284,6 +298,8 @@ def _derived(column: Column, known: Column, parameter: Variable) -> Expr | None:
         shares = {int(b) // int(a) for a, b in pairs if int(a) > 0 and int(b) % int(a) == 0}
         if value is None and len(shares) == 1 and all(int(b) == int(a) * min(shares) for a, b in pairs):
             value = Infix("/", parameter, Literal(str(min(shares))))
+        if value is None and all(int(a) == int(b) - 1 for a, b in pairs):
+            value = Infix("-", parameter, Literal("1"))
         is_clear = isinstance(value, Infix) and (value.op != "+" or value.left is parameter)
         return value if is_clear else None
     if parameter.type.text == "double" and all(float(a) == -0.5 * float(b) for a, b in pairs):

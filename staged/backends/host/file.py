@@ -28,6 +28,7 @@ from staged.backends.host.functions import (
     write_function,
     write_locals,
 )
+from staged.backends.host.layer_pointers import with_layer_pointers
 from staged.backends.host.outlining import Outliner
 from staged.backends.host.residuals import kept_text
 from staged.backends.host.shared_loops import parameter_types
@@ -389,12 +390,17 @@ class ProgramFile:
         given = [Variable(name, type) for name, type in parameters.items()]
         kept = outliner.shortened(statements, given)
         kernels = {each.name: each.parameters for each in structure.kernels.values()}
-        equal = EqualFunctions(self.field_types(), kernels, structure.file_name, structure.name)
+        types = self.field_types()
+        equal = EqualFunctions(types, kernels, structure.file_name, structure.name)
         functions, kept = equal.merged(outliner.made, kept)
+
+        def finished(body: Sequence[Statement]) -> tuple[Statement, ...]:
+            return with_layer_pointers(outliner.with_first_values(body), types, structure.name)
+
         for made in functions:
-            replace(made, body=outliner.with_first_values(made.body)).write(w, structure.local_names)
+            replace(made, body=finished(made.body)).write(w, structure.local_names)
             w.line()
-        return with_short_names(given, outliner.with_first_values(kept), structure.local_names)[1]
+        return with_short_names(given, finished(kept), structure.local_names)[1]
 
     def with_joined_fills(self, statements: Sequence[Statement], structure: BodyEmitter) -> tuple[Statement, ...]:
         """Statements in which zeros in neighbouring arrays of the host are one statement."""

@@ -1,4 +1,4 @@
-"""Structs with the addresses of what one iteration of a loop keeps: `kept->ln_1_rstd`, with `kept = &m->h_residuals[layer]`.
+"""Structs with the addresses of what one iteration of a loop keeps: `m->h_residuals[layer].ln_1_rstd`.
 
 Loops that keep few values do not have such a struct, nor do those of many iterations: there, each array is a field of
 `Buffers` itself.
@@ -37,10 +37,10 @@ class LoopStruct:
     fields: Mapping[Buffer, str]
     """By array of all iterations, the field with the address of one iteration's part."""
     lines: Mapping[str, Position | None]
-    """By field, the Python line that makes the value."""
+    """By field, the Python line that computes the value."""
     count: int
     index: str
-    """The word for the number of an iteration."""
+    """The name of an iteration's number: `layer`."""
     local: str
     """The name of a pointer to one of the structs."""
 

@@ -101,6 +101,8 @@ class Lowering:
         """Values whose one use is to be stored, or added to a total."""
         self.ends: dict[tuple[Expr, Expr, int], Variable] = {}
         """The ends of whole iterations, by range and number of items, as far as this block knows them."""
+        self.totals: set[Local] = set()
+        """The results of reductions. Rounded, such a sum keeps its name."""
         self.loop_names: list[str] = []
         self.parameter_names: set[str] = set()
         self.loads_in_place = False

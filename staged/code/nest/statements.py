@@ -24,6 +24,7 @@ from staged.code.nest.value import Value
 from staged.code.scalars import Spell, random_call, spell
 from staged.code.tree import Assign, Do, If, Jump
 from staged.code.types import INDEX
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Address,
     ArrayRef,
@@ -116,7 +117,8 @@ class Statements:
             expr = self.spell("fma", [result] * 3, result, [*factors, exprs[0]], {}, low.need)
         else:
             expr = self.spell(s.op.name, [operand.dtype for operand in operands], result, exprs, s.attrs, low.need)
-        low.bind_scalar(s.target, expr, named=named)
+        is_rounded_total = s.op is prims.CAST and s.operands[0] in low.totals
+        low.bind_scalar(s.target, expr, named=named and not is_rounded_total)
 
     def position(self, s: PositionOf) -> None:
         self.low.bind_scalar(s.target, self.number_of(s))

@@ -65,6 +65,7 @@ class Totals:
     def finish(self, reduction: Reduction, loop: Loop | Tile) -> None:
         """The total is the value of the reduction from here on."""
         self.low.values[reduction.target] = Value(self.open[reduction].variable, reduction.target.dtype)
+        self.low.totals.add(reduction.target)
 
     def begin(self, s: Begin) -> None:
         """Declare the state of a fold."""

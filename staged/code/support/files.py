@@ -98,7 +98,7 @@ SNIPPETS = (
     Snippet(
         "files",
         _FILES,
-        needs=("host", "fail", "text"),
+        needs=("host", "fail", "failed", "text"),
         includes=headers("errno", "stdbool", "stddef", "stdint", "stdio", "string"),
     ),
 )

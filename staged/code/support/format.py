@@ -46,20 +46,14 @@ __attribute__((unused)) static const char *st_text_message(st_text *text) {
 }
 
 __attribute__((unused)) static void st_put(st_text *text, const char *bytes, int64_t length) {
-    const int64_t capacity = (int64_t)sizeof text->data - 1;
-    while (length > 0) {
-        const int64_t room = capacity - text->length;
-        const int64_t part = length < room ? length : room;
-        memcpy(text->data + text->length, bytes, (size_t)part);
-        text->length += (int32_t)part;
-        bytes += part;
-        length -= part;
-        if (text->length == capacity) {
+    for (int64_t i = 0; i < length; ++i) {
+        if (text->length == (int32_t)sizeof text->data - 1) {
             if (text->host == NULL) {
                 return;
             }
             st_text_end(text);
         }
+        text->data[text->length++] = bytes[i];
     }
 }
 

@@ -25,11 +25,6 @@ enum st_error_kind {{
 """
 
 _FAIL = """\
-// Whether something has gone wrong, on any thread.
-__attribute__((unused)) static bool st_failed(const st_host *host) {
-    return __atomic_load_n(&host->error_kind, __ATOMIC_ACQUIRE) != ST_OK;
-}
-
 // Record what went wrong and where (an index into the program's table of Python lines). The first report stands, also
 // when several threads fail at once. Returns its kind, for `return st_fail(...)`.
 __attribute__((unused, cold, format(printf, 4, 5)))
@@ -44,6 +39,13 @@ static int st_fail(st_host *host, int kind, int site, const char *format, ...) {
         __atomic_store_n(&host->error_kind, kind, __ATOMIC_RELEASE);
     }
     return kind;
+}
+"""
+
+_FAILED = """\
+// Whether something has gone wrong, on any thread.
+__attribute__((unused)) static bool st_failed(const st_host *host) {
+    return __atomic_load_n(&host->error_kind, __ATOMIC_ACQUIRE) != ST_OK;
 }
 """
 
@@ -144,16 +146,11 @@ __attribute__((unused)) static void st_write(st_host *host, const char *text, in
         (void)fwrite(text, 1, (size_t)length, stdout);
         return;
     }
-    const bool line_ends = memchr(text, '\\n', (size_t)length) != NULL;
-    const int64_t capacity = (int64_t)sizeof host->text;
-    while (length > 0) {
-        const int64_t room = capacity - host->text_length;
-        const int64_t part = length < room ? length : room;
-        memcpy(host->text + host->text_length, text, (size_t)part);
-        host->text_length += (int32_t)part;
-        text += part;
-        length -= part;
-        if (host->text_length == capacity) {
+    bool line_ends = false;
+    for (int64_t i = 0; i < length; ++i) {
+        host->text[host->text_length++] = text[i];
+        line_ends = line_ends || text[i] == '\\n';
+        if (host->text_length == (int32_t)sizeof host->text) {
             st_flush(host);
         }
     }
@@ -166,6 +163,7 @@ __attribute__((unused)) static void st_write(st_host *host, const char *text, in
 SNIPPETS = (
     Snippet("host", HOST_DECLARATIONS, includes=headers("stdint")),
     Snippet("fail", _FAIL, needs=("host",), includes=headers("stdarg", "stdbool", "stdio")),
+    Snippet("failed", _FAILED, needs=("host",), includes=headers("stdbool")),
     Snippet("in_layer", _IN_LAYER, needs=("host",), includes=headers("stdio", "string")),
     Snippet("check_fields", _CHECK_FIELDS, needs=("fail",), includes=headers("stddef", "string")),
     Snippet("note", _NOTE, needs=("host",), includes=headers("stdarg", "stdio")),

@@ -12,11 +12,6 @@ from staged.errors import UnsupportedError
 from staged.source import Position
 
 _FAIL = """\
-// Whether something has gone wrong.
-static inline bool st_failed(const st_host *host) {
-    return host->error_kind != ST_OK;
-}
-
 // Record what went wrong and where (an index into the program's table of Python lines). The first report stands.
 // Returns its kind, for `return st_fail(...)`.
 static inline int st_fail(st_host *host, int kind, int site, const char *format, ...) {

@@ -69,25 +69,21 @@ static void st_saved_put(FILE *file, const char *text, const char *stop, int64_t
 }
 
 // The dtypes in the order of the format's library, which writes the last one first.
-static const struct {
-    const char *word;
-    int64_t itemsize;
-} st_saved_dtypes[] = {
+static const char *const st_saved_dtypes[] = {
     {dtypes},
 };
 
 // The place of a dtype in that order.
 static int st_saved_place(const char *dtype) {
     int place = 0;
-    while (strcmp(st_saved_dtypes[place].word, dtype) != 0) {
+    while (strcmp(st_saved_dtypes[place], dtype) != 0) {
         ++place;
     }
     return place;
 }
 
 static int st_saved_compare(const void *left, const void *right) {
-    const st_saved *const a = (const st_saved *)left;
-    const st_saved *const b = (const st_saved *)right;
+    const st_saved *const a = (const st_saved *)left, *const b = (const st_saved *)right;
     const int places = st_saved_place(b->dtype) - st_saved_place(a->dtype);
     return places != 0 ? places : strcmp(a->name, b->name);
 }
@@ -120,20 +116,10 @@ static char *st_saved_sort(st_saved *arrays, int64_t count) {
     return names;
 }
 
-// Write the tree, a string of JSON in JSON.
-static void st_saved_tree(FILE *file, const st_saved_part *parts, int64_t count) {
-    (void)fputs("\\"__metadata__\\":{\\"{tree}\\": \\"", file);
-    for (int64_t i = 0; i < count; ++i) {
-        for (int64_t k = 0; k < parts[i].count; ++k) {
-            st_saved_put(file, parts[i].text, strchr(parts[i].text, '\\0'), parts[i].first + k, true);
-        }
-    }
-    (void)fputs("\\"}", file);
-}
-
-// The bytes of an array's elements.
+// The bytes of an array's elements. The dtypes without a number have one byte.
 static int64_t st_saved_bytes(const st_saved *array) {
-    int64_t bytes = st_saved_dtypes[st_saved_place(array->dtype)].itemsize;
+    const char *const bits = strpbrk(array->dtype, "123468");
+    int64_t bytes = bits == NULL ? 1 : strtol(bits, NULL, 10) / 8;
     for (int64_t axis = 0; axis < array->rank; ++axis) {
         bytes *= array->shape[axis];
     }
@@ -142,47 +128,36 @@ static int64_t st_saved_bytes(const st_saved *array) {
 
 // Whether the file is whole, and on the disk.
 static bool st_save_to(FILE *file, const st_saved_part *tree, int64_t parts, const st_saved *arrays, int64_t count) {
-    (void)fprintf(file, "%8s{", "");  // the first 8 bytes are the length, which is known below
-    const char *before = "";
-    if (parts > 0) {
-        st_saved_tree(file, tree, parts);
-        before = ",";
+    (void)fprintf(file, "%8s{%s", "", parts > 0 ? "\\"__metadata__\\":{\\"{tree}\\": \\"" : "");
+    for (int64_t i = 0; i < parts; ++i) {
+        for (int64_t k = 0; k < tree[i].count; ++k) {  // a string of JSON in JSON
+            st_saved_put(file, tree[i].text, strchr(tree[i].text, '\\0'), tree[i].first + k, true);
+        }
     }
+    (void)fputs(parts > 0 ? "\\"}" : "", file);
+    const char *before = parts > 0 ? "," : "";
     int64_t begin = 0;
     for (int64_t i = 0; i < count; ++i) {
-        const st_saved *const array = &arrays[i];
-        (void)fprintf(file, "%s\\"%s\\":{\\"dtype\\":\\"%s\\",\\"shape\\":[", before, array->name, array->dtype);
-        for (int64_t axis = 0; axis < array->rank; ++axis) {
-            (void)fprintf(file, "%s%lld", axis == 0 ? "" : ",", (long long)array->shape[axis]);
+        (void)fprintf(file, "%s\\"%s\\":{\\"dtype\\":\\"%s\\",\\"shape\\":[", before, arrays[i].name, arrays[i].dtype);
+        for (int64_t axis = 0; axis < arrays[i].rank; ++axis) {
+            (void)fprintf(file, "%s%lld", axis == 0 ? "" : ",", (long long)arrays[i].shape[axis]);
         }
-        const int64_t end = begin + st_saved_bytes(array);
+        const int64_t end = begin + st_saved_bytes(&arrays[i]);
         (void)fprintf(file, "],\\"data_offsets\\":[%lld,%lld]}", (long long)begin, (long long)end);
         begin = end;
         before = ",";
     }
     (void)fputc('}', file);
-    while (ftell(file) % 8 != 0) {
-        if (fputc(' ', file) == EOF) {
-            return false;
-        }
-    }
-    const int64_t length = ftell(file) - 8;
-    if (length < 0 || fseek(file, 0, SEEK_SET) != 0) {
-        return false;
-    }
-    for (int i = 0; i < 8; ++i) {
-        (void)fputc((int)(length >> 8 * i & 255), file);
-    }
-    if (fseek(file, 0, SEEK_END) != 0) {
-        return false;
-    }
+    const long used = ftell(file), padded = (used + 7) / 8 * 8;
+    (void)fprintf(file, "%*s", (int)(padded - used), "");
+    const int64_t length = padded - 8;  // in the 8 bytes that the file begins with
+    bool is_whole = used >= 0 && fseek(file, 0, SEEK_SET) == 0 && fwrite(&length, 8, 1, file) == 1 &&
+                    fseek(file, 0, SEEK_END) == 0;
     for (int64_t i = 0; i < count; ++i) {
         const size_t bytes = (size_t)st_saved_bytes(&arrays[i]);
-        if (bytes > 0 && fwrite(arrays[i].elements, 1, bytes, file) != bytes) {
-            return false;
-        }
+        is_whole = is_whole && (bytes == 0 || fwrite(arrays[i].elements, 1, bytes, file) == bytes);
     }
-    return fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
+    return is_whole && fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
 }
 
 // Write a file, whole or not at all: beside its place, under another name, until it is on the disk.
@@ -208,37 +183,24 @@ __attribute__((unused)) static int st_save(st_host *host, int site, const char *
         return st_fail(host, ST_FILE_ERROR, site, "cannot save \\"%s\\": %s", path, strerror(errno));
     }
     char *const names = st_saved_sort(arrays, count);
-    bool is_saved = names != NULL && st_save_to(file, tree, parts, arrays, count);
+    const bool is_whole = names != NULL && st_save_to(file, tree, parts, arrays, count);
     int reason = errno;
     free(names);
-    if (fclose(file) != 0 && is_saved) {
-        is_saved = false;
-        reason = errno;
+    if (fclose(file) == 0 && is_whole && rename(beside, path) == 0) {
+        return ST_OK;
     }
-    if (is_saved && rename(beside, path) != 0) {
-        is_saved = false;
-        reason = errno;
-    }
-    if (!is_saved) {
-        (void)remove(beside);
-        return st_fail(host, ST_FILE_ERROR, site, "cannot save \\"%s\\": %s", path, strerror(reason));
-    }
-    return ST_OK;
+    reason = is_whole ? errno : reason;
+    (void)remove(beside);
+    return st_fail(host, ST_FILE_ERROR, site, "cannot save \\"%s\\": %s", path, strerror(reason));
 }
 """
-
-
-def _itemsize(word: str) -> int:
-    """The bytes of an element of a dtype."""
-    digits = word.strip("BFICOLU")
-    return int(digits) // 8 if digits else 1
 
 
 SNIPPETS = (
     Snippet(
         "save",
         _SAVE.replace("{axes}", str(MOST_SAVED_AXES))
-        .replace("{dtypes}", ",\n    ".join(f'{{"{word}", {_itemsize(word)}}}' for word in SAVED_DTYPES))
+        .replace("{dtypes}", ", ".join(f'"{word}"' for word in SAVED_DTYPES))
         .replace("{tree}", SAVED_TREE),
         needs=("host", "fail"),
         includes=(

@@ -58,11 +58,9 @@ class Keys:
 
 
 def _key_of_attr(value: object) -> str:
-    return type(value).__name__ if isinstance(value, _NAMED) else repr(value)
+    return type(value).__name__ if isinstance(value, Label | VariableRef) else repr(value)
 
 
-_NAMED = (Label, VariableRef)
-"""What has a name of its own in each piece."""
 MOST_PERIODS = 256
 """The most distances between equal ops that are looked at, those that occur most often."""
 NEXT = 8

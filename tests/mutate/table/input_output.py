@@ -8,8 +8,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a checkpoint replaces the one before although it is cut off",
         "code.support.save:_SAVE",
-        Text("if (is_saved && rename(beside, path) != 0) {"),
-        "if (rename(beside, path) != 0) {",
+        Text("if (fclose(file) == 0 && is_whole && rename(beside, path) == 0) {"),
+        "if (fclose(file) == 0 && rename(beside, path) == 0) {",
         ("tests/test_checkpoints.py", "-k", "exported"),
     ),
     Mutant(

@@ -23,7 +23,7 @@ from staged.backends.cpu.contraction.planes import (
     forward_window,
     is_plain,
     planes_support,
-    window_members,
+    window_value,
 )
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
@@ -248,12 +248,12 @@ def _sizes(plan: WeightPlan) -> tuple[Table, list[Snippet]]:
         "phase_step": window.phase_step, "dilation": window.dilation[0],
     }  # fmt: skip
     table = Table(
-        f"{spec.table}_sizes",
+        spec.table,
         f"st_weights_{vector.dtype}",
         f"x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), "
         f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw})",
         {
-            "window": f"{{{', '.join(window_members(window, plan.rows))}}}",
+            "window": window_value(window, plan.rows, is_plain(window)),
             "is_plain": "true" if is_plain(window) else 0, **planes,
             "samples": spec.n, "together": plan.samples, "groups": spec.groups,
             "channels": plan.channels.extent, "channel_blocks": plan.channels.count,

@@ -18,7 +18,7 @@ from math import gcd
 
 from staged.backends.cpu.contraction.conv2d_plan import WindowPlan
 from staged.backends.cpu.contraction.items import Table, finished, kernel_with_sizes
-from staged.backends.cpu.contraction.planes import planes_support, window_value
+from staged.backends.cpu.contraction.planes import is_plain, planes_support, window_value
 from staged.backends.cpu.contraction.product_tile import ConvolutionTile, ProductTile
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel
@@ -83,21 +83,26 @@ def _place(plan: WindowPlan) -> list[str | int]:
 def _sizes(plan: WindowPlan, functions: list[list[Snippet]]) -> Table:
     """The sizes of a convolution."""
     window, is_point = plan.window, plan.taps == 1
+    is_copy = is_plain(window) and plan.rows == window.out[0] and not plan.is_in_place
+    is_plane = is_copy or plan.is_in_place
+    planes = {} if is_plane else {
+        "top": -window.padding[0], "phases": len(window.phases),
+        "phase_step": window.phase_step if len(window.phases) > 1 else 0,
+    }  # fmt: skip
     names = ", ".join(f"{{{', '.join(function.name for function in row)}}}" for row in functions)
     offsets = ", ".join(map(str, plan.offsets))
     return Table(
-        f"{plan.spec.table}_sizes",
+        plan.spec.table,
         f"st_convolution_{plan.vector.dtype}",
         plan.describe(),
         {
-            "window": window_value(window, plan.rows), "inner": plan.inner, "outer": plan.outer,
-            "groups": plan.spec.groups, "height": window.out[0], "block_rows": plan.rows, "top": -window.padding[0],
-            "phases": len(window.phases), "phase_step": window.phase_step if len(window.phases) > 1 else 0,
+            "window": window_value(window, plan.rows, is_plane), "inner": plan.inner, "outer": plan.outer,
+            "groups": plan.spec.groups, "height": window.out[0], "block_rows": plan.rows, **planes,
             "weight": f"{{{', '.join(map(str, plan.weight_strides))}}}", "taps": plan.taps,
             "offsets": "" if is_point else f"(const int32_t[]){{{offsets}}}", "chain": plan.chain or plan.inner,
             "product" if is_point else "tile": f"{{{names}}}", "tile_rows": plan.channels.large,
             "tile_vectors": plan.vectors, "is_by_pixels": "true" if plan.pixels_outside else "",
-            "is_in_place": "true" if plan.is_in_place else "",
+            "is_plain": "true" if is_copy else "", "is_in_place": "true" if plan.is_in_place else "",
         },
     )  # fmt: skip
 
@@ -109,7 +114,9 @@ def _tile_function(plan: WindowPlan, tile: ProductTile | ConvolutionTile) -> Sni
     outer, inner = plan.weight_strides
     constants = {"a_row": outer, "a_channel": inner, "b_channel": plan.window.channel_items(plan.rows),
                  "taps": plan.taps, "channels": plan.inner, "chain": plan.chain or plan.inner}  # fmt: skip
-    return fixed_function(f"{plan.spec.table}_tile_{tile.shape}", tile, constants, "offsets", plan.offsets)
+    return fixed_function(
+        f"{plan.spec.table.removesuffix('_sizes')}_tile_{tile.shape}", tile, constants, "offsets", plan.offsets
+    )
 
 
 _SUMS = 32
@@ -135,6 +142,7 @@ typedef struct {
     st_point_$D *product[2][2];      // the same for a single tap
     int64_t tile_rows, tile_vectors;
     bool is_by_pixels;                // the order of tiles: all channels of some pixels, or all pixels of some channels
+    bool is_plain;                    // the planes are a copy of the image
     bool is_in_place;                 // tiles read the pixels of the image itself
 } st_convolution_$D;
 
@@ -171,12 +179,16 @@ static inline __attribute__((always_inline)) void st_next_planes_$D(const st_con
     if (s->is_in_place) {
         p->planes = from + first_row * w->columns;
         p->channel = w->height * w->width;
+    } else if (s->is_plain) {
+        memcpy(scratch, from, (size_t)(s->inner * w->channel) * sizeof *scratch);
     } else {
         const int64_t phase_rows = w->plane / s->phases / w->columns, halo = phase_rows - s->block_rows;
         for (int64_t phase = 0; phase < s->phases; ++phase) {
             const int64_t top = first_row * w->stride[0] + phase * s->phase_step + s->top;
             st_planes_$D(w, from, s->inner, top, rows + halo, scratch + phase * phase_rows * w->columns);
         }
+    }
+    if (!s->is_in_place) {
         st_zero_$D(scratch + s->inner * w->channel, s->tile_vectors * $LANES);  // read by the last panel, never used
         p->planes = scratch;
         p->channel = w->channel;

@@ -27,8 +27,9 @@ from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
 from staged.code.scopes import declared_variables, replaced
 from staged.code.support.library import Snippet
-from staged.code.tree import Do, Function, Statement, Unused
+from staged.code.tree import Declare, Do, For, Function, Statement, Unused
 from staged.code.types import CType
+from staged.code.uses import mentioned
 from staged.code.writer import INDENT, WIDTH, Names, Writer, broken
 
 
@@ -120,8 +121,10 @@ def kernel_with_sizes(
     address = f"&{table.name}"
     parameter = Variable("sizes", CType(f"const {table.type} *", is_pointer=True))
     sizes = Setting(address, parameter) if is_shared else Name(address)
-    parameters = {name: variable_of((type, name)) for type, name in kernel_parameters(spec, has_scratch=True)}
-    code = Function(spec.name, tuple(map(tree.Parameter, parameters.values())), body(sizes, parameters), spec.comments)
+    given = kernel_parameters(spec, has_scratch=True)
+    parameters = {name: variable_of((type, name)) for type, name in given}
+    alone = (tree.Parameter(parameters[name], is_alone="restrict" in type) for type, name in given)
+    code = Function(spec.name, tuple(alone), body(sizes, parameters), spec.comments)
     text = print_function(code)
     return ContractionKernel(
         spec.name,
@@ -182,15 +185,25 @@ def finished(
     if epilogue.code is None:
         return (Do(call(epilogue.function, *sizes, *passed, *epilogue.numbers)),)
     code = for_ranges(epilogue.code, Ranges(column_step), ("cols",))
-    given = (parameter.variable for parameter in code.parameters)
-    found: dict[Variable, Expr] = dict(zip(given, (*sizes, *passed), strict=True))
+    given = [parameter.variable for parameter in code.parameters]
+    body = [s for s in code.body if not isinstance(s, Unused)]
+    used, stops = mentioned(body), {s.stop for s in body if isinstance(s, For)}
+    found: dict[Variable, Expr] = dict(zip(given[len(sizes) :], passed, strict=True))
     names = Names()
     names.used |= {*parameters, tile.text, "sizes"}
     taken = {*names.used}
-    for variable in declared_variables(code.body):
+    for variable in (*given[: len(sizes)], *declared_variables(body)):
         if variable.text in taken:
-            found[variable] = Variable(names.fresh(variable.text), variable.type)
-    return tuple(replaced(s, found) for s in code.body if not isinstance(s, Unused))
+            found[variable] = Variable(names.fresh("sums" if variable.text == "tile" else variable.text), variable.type)
+    first: dict[CType, list[tuple[Variable, Expr]]] = {}
+    for variable, size in zip(given, sizes, strict=False):
+        if isinstance(size, Literal) or variable in stops:
+            found[variable] = size
+        elif variable in used:
+            first.setdefault(variable.type, []).append((replaced(variable, found), size))
+    # Constants: compilers do not know that stores of the epilogue leave the tile as it is.
+    declared = (Declare(*pairs[0], also=tuple(pairs[1:])) for pairs in first.values())
+    return (*declared, *(replaced(s, found) for s in body))
 
 
 def no_items(spec: MatmulSpec | Conv2dSpec) -> ContractionKernel:

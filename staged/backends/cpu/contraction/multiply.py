@@ -77,7 +77,7 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
     snippets += [snippet_of(vector, copy, _COPIES[copy], words) for copy in dict.fromkeys((left, right, turn)) if copy]
     snippets.append(snippet_of(vector, "next_tile", _NEXT_TILE, words))
     shapes, *others = describe(plan)[: 1 + plan.turned]
-    table = Table(f"{spec.table}_sizes", f"st_product_{dtype}", shapes, fields)
+    table = Table(spec.table, f"st_product_{dtype}", shapes, fields)
     if has_result:
         snippets.append(snippet_of(vector, "multiply", _MULTIPLY, words))
         lines = [line for line in spec.comments if line != "matmul"]

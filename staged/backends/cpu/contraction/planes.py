@@ -114,18 +114,12 @@ def backward_window(spec: Conv2dSpec) -> Window:
     )
 
 
-def window_members(window: Window, rows: int) -> list[str]:
-    """The initialisers of these sizes; fewer if planes are copies of the image."""
+def window_value(window: Window, rows: int, is_plane: bool = False) -> str:
+    """The value of these sizes as a member of a struct; fewer ones if the only plane is the image itself."""
     fields = _fields(window, rows)
-    del fields["spread"]  # pixels of x follow one another
-    if is_plain(window):
+    if is_plane:
         fields = {name: fields[name] for name in ("height", "width", "columns", "channel")}
-    return [*members(fields)]
-
-
-def window_value(window: Window, rows: int) -> str:
-    """The value of these sizes as a member of a struct."""
-    return f"{{{', '.join(members(_fields(window, rows)))}}}"
+    return f"{{{', '.join(members(fields))}}}"
 
 
 def _fields(window: Window, rows: int) -> dict[str, object]:

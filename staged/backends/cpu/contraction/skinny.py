@@ -19,7 +19,7 @@ from staged.backends.cpu.contraction.operands import batch_items, batch_terms
 from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec
 from staged.backends.cpu.contraction.stored import Stored
 from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import Split, declared, each_row, split_evenly
+from staged.backends.cpu.contraction.tile import Split, declared, each_piece, each_row, split_evenly
 from staged.backends.cpu.contraction.vectors import (
     Vector,
     added_product,
@@ -27,6 +27,7 @@ from staged.backends.cpu.contraction.vectors import (
     vector_of,
     zeroed,
 )
+from staged.code.support.library import Snippet
 from staged.code.writer import Writer
 from staged.ir.machine import Machine
 
@@ -116,16 +117,15 @@ class _Emitter:
 
     def emit(self) -> ContractionKernel:
         t, plan, spec = self.text, self.plan, self.spec
-        if plan.form == "dot":
-            for columns in self.column_counts():
-                self.emit_dot(columns)
         batch = "".join(f"{extent}, " for extent in spec.batch)
         notes = [f"({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {self.stored.title}"]
         if plan.form == "sweep":
             notes.append(f"{plan.steps} rows at a time are added to the result, so that memory is read in order")
         items = prod(spec.batch) * plan.strips
         counted = batch_items(spec, items)
-        more = self.stored.functions()
+        more = [*self.stored.functions()]
+        if plan.form == "dot":
+            more += [("", self.dots(columns)) for columns in self.column_counts()]
         return over_items(spec, self.vector, t, notes, self.emit_item, items, plan.scratch_items, counted, more)
 
     def emit_item(self) -> None:
@@ -173,63 +173,57 @@ class _Emitter:
     def left_row(self) -> int:
         return self.spec.k if self.plan.copies_left else self.plan.a_strides[0]
 
-    def emit_dot(self, columns: int) -> None:
-        t, plan, vector, spec = self.text, self.plan, self.vector, self.spec
-        m, k, lanes, scalar = plan.m, spec.k, vector.lanes, vector.scalar
-        count = m * columns
-        padded = -(-count // lanes) * lanes
-        whole = k // lanes * lanes
-        pointer = f"{scalar} *restrict "
-        parameters = [(f"const {pointer}", "left"), (f"const {self.stored.scalar} *restrict ", "right")]
-        if spec.epilogue is None:
-            parameters.append((pointer, "c"))
-        else:
-            parameters += [("int64_t ", "batch"), ("int64_t ", "col"), *spec.epilogue.parameters]
-        t.line(f"// {m} x {columns} dot products of {k} items side by side, each in {lanes} partial sums")
-        name = self.dot_name(columns)
-        with t.function(f"static __attribute__((noinline)) void {name}", map(declared, parameters)):
-            t.line(f"{vector.name} acc[{padded}];")
-            with t.unrolled(padded, f"for (int64_t i = 0; i < {padded}; ++i)"):
-                t.line(f"acc[i] = ({vector.name}){{0}};")
-            with t.block(f"for (int64_t k = 0; k < {whole}; k += {lanes})"):
-                for r in range(m):
-                    t.line(f"const {vector.name} x{r} = {vector.load(added('left', str(r * self.left_row()), 'k'))};")
-                with t.unrolled(columns, f"for (int64_t s = 0; s < {columns}; ++s)"):
-                    self.stored.emit_load(t, "y", added("right", times(plan.b_strides[1], "s"), "k"))
-                    for r in range(m):
-                        t.line(vector.multiply_add(f"acc[{self.place(r, columns)}]", f"x{r}", "y"))
-            t.line(f"{scalar} tile[{padded}] __attribute__((aligned({vector.bytes})));")
-            with t.unrolled(padded // lanes, f"for (int64_t i = 0; i < {padded}; i += {lanes})"):
-                t.line(f"{sum_lanes_function(vector)}(acc + i, tile + i);")
-            if whole < k:
-                with t.block(f"for (int64_t k = {whole}; k < {k}; ++k)"):
-                    with t.block(f"for (int64_t s = 0; s < {columns}; ++s)"):
-                        y = self.stored.item(f"right[{added(times(plan.b_strides[1], 's'), 'k')}]")
-                        t.line(f"const {scalar} y = {y};")
-                        for r in range(m):
-                            target, x = f"tile[{self.place(r, columns)}]", added(str(r * self.left_row()), "k")
-                            t.statement(added_product(str(vector.dtype), vector.dtype, target, f"left[{x}]", "y"))
-            if spec.epilogue is not None:
-                names = spec.epilogue.passed
-                shape = (
-                    f"col, 0, {columns}, {m}, tile, {m}" if plan.turned else f"0, col, {m}, {columns}, tile, {columns}"
-                )
-                t.statement(f"{spec.epilogue.function}(batch, {shape}{names});")
-            else:
-                with t.block(f"for (int64_t s = 0; s < {columns}; ++s)"):
-                    for r in range(m):
-                        index = added(str(r * plan.c_strides[0]), times(plan.c_strides[1], "s"))
-                        t.line(f"c[{index}] = tile[{self.place(r, columns)}];")
-        t.line()
-
-    def dot_name(self, columns: int) -> str:
-        return f"{self.spec.name}_dot_{self.plan.m}x{columns}"
-
-    def place(self, r: int, columns: int) -> str:
+    def place(self, r: int, columns: int | str) -> str:
         """The offset of the sum of row `r` and column `s`, in the order of the result's memory."""
         if self.plan.turned:
             return added(times(self.plan.m, "s"), str(r))
-        return added(str(r * columns), "s")
+        return added(times(r, str(columns)), "s")
+
+    def dots(self, columns: int) -> Snippet:
+        """The function of a tile, which all products with so many rows and columns share."""
+        t, plan, vector = Writer(), self.plan, self.vector
+        m, lanes, scalar = plan.m, vector.lanes, vector.scalar
+        padded = self.padded(columns)
+        order = "columns" if plan.turned and m > 1 else "rows"
+        source = f"_from_{self.stored.dtype}" if self.stored.is_narrow else ""
+        name = f"st_dots_{vector.dtype}{source}_{m}x{columns}{'_turned' if order == 'columns' else ''}"
+        operand = f"const {self.stored.scalar} *restrict "
+        parameters = [
+            (f"const {scalar} *restrict ", "left"), ("int64_t ", "left_row"), (operand, "right"),
+            ("int64_t ", "right_row"), ("int64_t ", "steps"), (f"{scalar} *restrict ", "sums"),
+        ]  # fmt: skip
+        t.line(
+            f"// {m} x {columns} dot products side by side, each in {lanes} partial sums; {order} of sums are together."
+        )
+        with t.function(f"static __attribute__((noinline)) void {name}", map(declared, parameters)):
+            if m == 1:
+                t.line("(void)left_row;")
+            t.line(f"const int64_t whole = steps & -{lanes};")
+            t.line(f"{vector.name} acc[{padded}];")
+            with t.unrolled(padded, f"for (int64_t i = 0; i < {padded}; ++i)"):
+                t.line(f"acc[i] = ({vector.name}){{0}};")
+            with t.block(f"for (int64_t k = 0; k < whole; k += {lanes})"):
+                for r in range(m):
+                    t.line(f"const {vector.name} x{r} = {vector.load(added('left', times(r, 'left_row'), 'k'))};")
+                with t.unrolled(columns, f"for (int64_t s = 0; s < {columns}; ++s)"):
+                    self.stored.emit_load(t, "y", "right + s * right_row + k")
+                    for r in range(m):
+                        t.line(vector.multiply_add(f"acc[{self.place(r, columns)}]", f"x{r}", "y"))
+            with t.unrolled(padded // lanes, f"for (int64_t i = 0; i < {padded}; i += {lanes})"):
+                t.line(f"{sum_lanes_function(vector)}(acc + i, sums + i);")
+            with t.block("for (int64_t k = whole; k < steps; ++k)"):
+                with t.block(f"for (int64_t s = 0; s < {columns}; ++s)"):
+                    t.line(f"const {scalar} y = {self.stored.item('right[s * right_row + k]')};")
+                    for r in range(m):
+                        x = f"left[{added(times(r, 'left_row'), 'k')}]"
+                        t.statement(
+                            added_product(str(vector.dtype), vector.dtype, f"sums[{self.place(r, columns)}]", x, "y")
+                        )
+        return Snippet(name, str(t))
+
+    def padded(self, columns: int) -> int:
+        """The sums of a tile, in whole vectors."""
+        return -(-self.plan.m * columns // self.vector.lanes) * self.vector.lanes
 
     def emit_dots(self) -> None:
         t, plan, spec = self.text, self.plan, self.spec
@@ -242,20 +236,42 @@ class _Emitter:
                     source = added(str(r * plan.a_strides[0]), times(plan.a_strides[1], "k"))
                     t.line(f"scratch[{added(str(r * spec.k), 'k')}] = left[{source}];")
             t.line("left = scratch;")
-        if plan.strips == 1:
-            start = 0
-            for columns, count in plan.columns.counted():
-                with t.block(f"for (int64_t col = {start}; col < {start + columns * count}; col += {columns})"):
-                    self.emit_dot_call(columns)
-                start += columns * count
-            return
         large, *others = self.column_counts()
-        t.line("int64_t col = first;")
-        with t.block(f"for (; col <= stop - {large}; col += {large})"):
-            self.emit_dot_call(large)
-        for columns in others:
-            with t.block(f"if (stop - col == {columns})"):
-                self.emit_dot_call(columns)
+        t.line(f"{self.vector.scalar} sums[{self.padded(large)}] __attribute__((aligned({self.vector.bytes})));")
+        if plan.strips == 1:
+            with each_piece(t, "column", plan.columns) as columns:
+                self.emit_tile(columns)
+        elif not others:
+            with t.block(f"for (int64_t column = first; column < stop; column += {large})"):
+                self.emit_tile(str(large))
+        else:
+            with t.block("for (int64_t columns, column = first; column < stop; column += columns)"):
+                t.line(f"columns = stop - column < {large} ? stop - column : {large};")
+                self.emit_tile("columns")
+
+    def emit_tile(self, columns: str) -> None:
+        """The tile at `column`, of so many columns: to the epilogue or the result."""
+        t, plan, spec = self.text, self.plan, self.spec
+        functions = {size: self.dots(size).name for size in self.column_counts()}
+        *first, last = functions.values()
+        chosen = (
+            "".join(f"{columns} == {size} ? {name} : " for size, name in zip(functions, first, strict=False)) + last
+        )
+        stride = plan.b_strides[1]
+        right = added("right", times(stride, "column"))
+        t.statement(f"{f'({chosen})' if first else last}(left, {self.left_row()}, {right}, {stride}, {spec.k}, sums);")
+        if spec.epilogue is not None:
+            place = (
+                f"column, 0, {columns}, {plan.m}, sums, {plan.m}"
+                if plan.turned
+                else f"0, column, {plan.m}, {columns}, sums, {columns}"
+            )
+            t.statement(f"{spec.epilogue.function}(batch, {place}{spec.epilogue.passed});")
+            return
+        with t.block(f"for (int64_t s = 0; s < {columns}; ++s)"):
+            for r in range(plan.m):
+                index = added(str(r * plan.c_strides[0]), times(plan.c_strides[1], "(column + s)"))
+                t.line(f"result[{index}] = sums[{self.place(r, columns)}];")
 
     def emit_converted_left(self) -> None:
         """The small operand, which every column reads, converted into the item's own memory."""
@@ -271,15 +287,6 @@ class _Emitter:
                 item = self.stored.item(f"small[{added(str(r * row), times(column, 'k'))}]")
                 t.line(f"scratch[{added(str(r * k), 'k')}] = {item};")
         t.line(f"const {self.vector.scalar} *const left = scratch;")
-
-    def emit_dot_call(self, columns: int) -> None:
-        plan, spec = self.plan, self.spec
-        arguments = ["left", added("right", times(plan.b_strides[1], "col"))]
-        if spec.epilogue is None:
-            arguments.append(added("result", times(plan.c_strides[1], "col")))
-        else:
-            arguments += ["batch", "col", *(name for _, name in spec.epilogue.parameters)]
-        self.text.statement(f"{self.dot_name(columns)}({', '.join(arguments)});")
 
     # ---- rows of the large operand are added up ------------------------------------------------
 

@@ -87,8 +87,8 @@ class MatmulSpec:
     result_name: str = "c"
     comments: tuple[str, ...] = ()
     """Lines above the function, besides those that describe the product."""
-    table: str = "product"
-    """The beginning of the names of what belongs to its sizes."""
+    table: str = "product_sizes"
+    """The name of the table of its sizes."""
     counted: Literal["", "m", "k", "batch"] = ""
     stored: DType | None = None
     """The dtype of a and b in memory, where it is another one than that of the sums: f16 or bf16 beside f32."""
@@ -133,8 +133,8 @@ class Conv2dSpec:
     operand_names: tuple[str, str] = ("a", "b")
     result_name: str = "c"
     comments: tuple[str, ...] = ()
-    table: str = "product"
-    """The beginning of the names of what belongs to its sizes."""
+    table: str = "product_sizes"
+    """The name of the table of its sizes."""
 
     @property
     def out_h(self) -> int:

@@ -74,7 +74,7 @@ def snippet_of(vector: Vector, name: str, text: str, words: Mapping[str, object]
 
 
 def copy_support(vector: Vector) -> Snippet:
-    """`st_copy_T(target, source, count)` and `st_zero_T(target, count)`: short runs, by vectors."""
+    """`st_copy_T(target, source, count)`: a short run, by vectors."""
     lanes, scalar, dtype = vector.lanes, vector.scalar, vector.dtype
     head = "static inline __attribute__((always_inline)) void"
     t = Writer()
@@ -97,8 +97,14 @@ def copy_support(vector: Vector) -> Snippet:
             t.line(f"{vector.store('target + i')} = {vector.load('source + i')};")
         with t.block(f"if (count % {lanes} != 0)"):
             t.line(f"{vector.store(f'target + count - {lanes}')} = {vector.load(f'source + count - {lanes}')};")
-    t.line()
-    with t.block(f"{head} st_zero_{dtype}({scalar} *target, int64_t count)"):
+    return Snippet(f"copy_{dtype}", str(t), needs=(vector_snippet(dtype.name),))
+
+
+def zero_support(vector: Vector) -> Snippet:
+    """`st_zero_T(target, count)`: zeros in a short run, by vectors."""
+    lanes, scalar, dtype = vector.lanes, vector.scalar, vector.dtype
+    t = Writer()
+    with t.block(f"static inline __attribute__((always_inline)) void st_zero_{dtype}({scalar} *target, int64_t count)"):
         with t.block(f"if (count < {lanes})"):
             t.line("memset(target, 0, (size_t)count * sizeof *target);")
             t.line("return;")
@@ -106,7 +112,7 @@ def copy_support(vector: Vector) -> Snippet:
             t.line(f"{vector.store('target + i')} = ({vector.name}){{0}};")
         with t.block(f"if (count % {lanes} != 0)"):
             t.line(f"{vector.store(f'target + count - {lanes}')} = ({vector.name}){{0}};")
-    return Snippet(f"copy_{dtype}", str(t), needs=(vector_snippet(dtype.name),))
+    return Snippet(f"zero_{dtype}", str(t), needs=(vector_snippet(dtype.name),))
 
 
 def copied(vector: Vector, target: str, source: str, count: int | str) -> str:
@@ -328,7 +334,7 @@ def support_for(
     found: list[Snippet] = []
     for function, support in (
         (f"st_copy_{vector.dtype}(", copy_support(vector)),
-        (f"st_zero_{vector.dtype}(", copy_support(vector)),
+        (f"st_zero_{vector.dtype}(", zero_support(vector)),
         (transpose_function(vector) + "(", transpose_support(vector)),
         (sum_lanes_function(vector) + "(", sum_lanes_support(vector)),
         (group_transpose_function() + "(", group_transpose_support(vector)),

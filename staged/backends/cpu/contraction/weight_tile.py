@@ -207,8 +207,7 @@ static void st_add_weights_$D(const st_weights_$D *w, const $T *planes, int64_t 
 // The gradients of the weights of a work item, in `result` or, if that is NULL, in scratch memory.
 static st_weight_sums_$D st_gradient_of_weights_$D(const st_weights_$D *w, int64_t item, const $T *x,
         const $T *d_y, $T *scratch, $T *result) {
-    st_window window = w->window;
-    window.spread[0] = window.spread[1] = 1;
+    const st_window window = w->window;
     const int64_t row = item / w->channel_blocks * w->rows, group = row / w->d_y_channels;
     const int64_t first = st_first_of(item % w->channel_blocks, w->channels, w->channel_blocks);
     const int64_t channels = st_first_of(item % w->channel_blocks + 1, w->channels, w->channel_blocks) - first;

@@ -209,7 +209,9 @@ class VectorTotals:
             return
         low.need(function)
         horizontal = Call(function, (total.vectors,))
-        if total.is_whole:
+        if total.is_whole and low.uses.get(reduction.target) == (1, 0):
+            low.values[reduction.target] = Value(horizontal, dtype)
+        elif total.is_whole:
             low.code.add(Declare(total.number, horizontal))
         else:
             self.totals.take_in(reduction, total.number, Value(horizontal, dtype))

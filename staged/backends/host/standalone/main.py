@@ -41,7 +41,7 @@ _AT_THE_TOP = frozenset(
     """allocate bool_flag finish_output flag flags free_on_devices give_up given integer_flag make_arrays needed
     npy_array npy_compare npy_count npy_elements npy_find npy_free npy_get npy_header npy_item npy_item_at
     npy_make_bools npy_name npy_parse npy_problem npy_read npy_read_header npy_role npy_row npy_set npy_skip_spaces
-    npy_take npy_take_extent npy_take_item npy_take_shape npy_take_string npy_take_word npy_text npy_write on_interrupt
+    npy_take npy_take_extent npy_take_order npy_take_shape npy_take_string npy_text npy_write on_interrupt
     own_folder owned parse_flags paths program real_flag send_arrays show_help stop unsigned_flag usable_cores value_of
     write_results""".split()
 )

@@ -131,7 +131,6 @@ typedef struct npy_array {
 
 typedef struct npy_header {
     char descr[64];
-    bool has_descr, has_order, has_shape;
     bool is_fortran;
     int axes;
     int64_t shape[NPY_MOST_AXES];
@@ -150,16 +149,6 @@ static bool npy_take(npy_text *text, char c) {
         return false;
     }
     ++text->at;
-    return true;
-}
-
-static bool npy_take_word(npy_text *text, const char *word) {
-    npy_skip_spaces(text);
-    const size_t length = strlen(word);
-    if ((size_t)(text->end - text->at) < length || memcmp(text->at, word, length) != 0) {
-        return false;
-    }
-    text->at += length;
     return true;
 }
 
@@ -213,25 +202,14 @@ static bool npy_take_shape(npy_text *text, npy_header *header) {
     return header->axes != 1 || is_separated;
 }
 
-static bool npy_take_item(npy_text *text, npy_header *header) {
-    char key[32];
-    if (!npy_take_string(text, key, sizeof key) || !npy_take(text, ':')) {
-        return false;
+static bool npy_take_order(npy_text *text, npy_header *header) {
+    header->is_fortran = npy_take(text, 'T');
+    for (const char *word = header->is_fortran ? "rue" : "False"; *word != '\0'; ++word) {
+        if (text->at == text->end || *text->at++ != *word) {
+            return false;
+        }
     }
-    if (strcmp(key, "descr") == 0 && !header->has_descr) {
-        header->has_descr = true;
-        return npy_take_string(text, header->descr, sizeof header->descr);
-    }
-    if (strcmp(key, "fortran_order") == 0 && !header->has_order) {
-        header->has_order = true;
-        header->is_fortran = npy_take_word(text, "True");
-        return header->is_fortran || npy_take_word(text, "False");
-    }
-    if (strcmp(key, "shape") == 0 && !header->has_shape) {
-        header->has_shape = true;
-        return npy_take_shape(text, header);
-    }
-    return false;
+    return true;
 }
 
 // Whether the text is a whole header: each of the three keys once, and nothing but spaces behind it.
@@ -243,15 +221,25 @@ static bool npy_parse(npy_text *text, npy_header *header) {
     if (text->at == text->end || *text->at++ != '{') {
         return false;
     }
-    bool is_separated = true;
+    bool has_descr = false, has_order = false, has_shape = false, is_separated = true;
     while (!npy_take(text, '}')) {
-        if (!is_separated || !npy_take_item(text, header)) {
+        char key[32];
+        bool is_good = is_separated && npy_take_string(text, key, sizeof key) && npy_take(text, ':');
+        if (is_good && !has_descr && strcmp(key, "descr") == 0) {
+            has_descr = is_good = npy_take_string(text, header->descr, sizeof header->descr);
+        } else if (is_good && !has_order && strcmp(key, "fortran_order") == 0) {
+            has_order = is_good = npy_take_order(text, header);
+        } else {
+            is_good = is_good && !has_shape && strcmp(key, "shape") == 0;
+            has_shape = is_good = is_good && npy_take_shape(text, header);
+        }
+        if (!is_good) {
             return false;
         }
         is_separated = npy_take(text, ',');
     }
     npy_skip_spaces(text);
-    return text->at == text->end && header->has_descr && header->has_order && header->has_shape;
+    return text->at == text->end && has_descr && has_order && has_shape;
 }
 
 // ---- files --------------------------------------------------------------------------------------
@@ -273,18 +261,15 @@ static const char *npy_read_header(FILE *file, npy_header *header) {
     for (size_t i = digits; i > 0; --i) {
         length = length << 8 | head[i - 1];
     }
-    char *const bytes = length <= NPY_LONGEST_HEADER ? malloc(length > 0 ? length : 1) : NULL;
-    if (bytes == NULL || fread(bytes, 1, length, file) != length) {
-        free(bytes);
+    char bytes[NPY_LONGEST_HEADER];
+    if (length > sizeof bytes || fread(bytes, 1, length, file) != length) {
         return NPY_REFUSE("not a .npy file: its header is too long or cut off");
     }
     npy_text text = {bytes, bytes + length};
-    const bool is_header = npy_parse(&text, header);
-    free(bytes);
-    if (is_header) {
-        return NULL;
+    if (!npy_parse(&text, header)) {
+        return NPY_REFUSE("not a .npy file: its header is no dictionary of 'descr', 'fortran_order' and 'shape'");
     }
-    return NPY_REFUSE("not a .npy file: its header is no dictionary of 'descr', 'fortran_order' and 'shape'");
+    return NULL;
 }
 
 // Whether a header is of the type, order and shape of a row; NULL, or what is different.
@@ -385,9 +370,8 @@ __attribute__((unused)) static const char *npy_write(const char *path, const npy
     }
     length += snprintf(header + length, sizeof header - (size_t)length, "), }");
     const int padded = (10 + length + 1 + 63) / 64 * 64 - 10;  // data starts at a multiple of 64
-    unsigned char head[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 0, 0};
-    head[8] = (unsigned char)(padded & 255);
-    head[9] = (unsigned char)(padded >> 8);
+    const unsigned char head[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)padded,
+                                  (unsigned char)(padded >> 8)};
     FILE *const file = fopen(path, "wb");
     if (file == NULL) {
         return NPY_REFUSE("cannot be written: %s", strerror(errno));
