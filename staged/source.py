@@ -48,7 +48,7 @@ _kept: dict[str, tuple[str, list[str]]] = {}
 since.
 """
 _CALL = re.compile(r"""((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)\((?:f?["']\{?([A-Za-z]\w*)|([A-Za-z_]\w*)(?=\s*[,)]))?""")
-"""A call: the path before the function's name, the name, and the first word of a text or variable it is called with."""
+"""A call: the path before the function's name, the name, and its first argument: how a string begins, or a variable."""
 _OPENS = re.compile(r"\s*(@|def\b|async\b|class\b)")
 
 
@@ -118,7 +118,7 @@ def called_function(where: Position) -> str:
 
 
 def action_at(where: Position) -> str:
-    """What the user's call at a position does, as a name: the function, and what a short verb acts on.
+    """Return a name for the user's call at a position: the function, and the object of a short verb.
 
     optim.clip_grad_norm(grads, clip)      # `clip_grad_norm`
     training.schedule.step()               # `step_schedule`

@@ -16,7 +16,7 @@ import pytest
 
 import staged as st
 from staged import nn, optim
-from tests.generated_names import PROGRAMS
+from tests.generated_names import PROGRAMS, floats
 
 FILE = "generated_names.py"
 LINES = (Path(__file__).parent / FILE).read_text().splitlines()
@@ -180,4 +180,51 @@ def test_clipped_gradients_belong_to_the_update() -> None:
 
     source = step.stage(np.ones((20, 40), np.float32)).source
     (update,) = [text for title, text in sections(source) if title == "update"]
-    assert "update_weight(" in update and "clip_grad_norm" in update, source
+    assert "update_parameter(" in update and "clip_grad_norm" in update, source
+
+
+def test_the_new_value_of_a_number_of_a_variable_has_a_name_of_its_own() -> None:
+    total = st.Variable(np.float32(0), name="total")
+
+    @st.function
+    def add(x: Any) -> Any:
+        total.value = total + x
+        doubled = total * 2.0
+        return doubled, st.exp(doubled)
+
+    code = code_of(str(add.stage(np.float32(1)).source))
+    assert "new_total = " in code and "*args->total = new_total;" in code and "total_2" not in code, code
+
+
+def test_a_cast_of_a_number_is_written_where_it_is_used() -> None:
+    steps = st.Variable(np.int64(0), name="steps")
+
+    @st.function
+    def rates() -> Any:
+        steps.value = steps + 1
+        count = st.astype(steps.value, st.f32)
+        return st.exp(count), st.cos(count)
+
+    code = code_of(str(rates.stage().source))
+    assert code.count("(float)new_steps") == 2, code
+
+
+def test_a_gradient_of_several_terms_is_one_sum() -> None:
+    @st.function
+    def slope(x: Any) -> Any:
+        return st.grad(lambda x: st.sin(x) * x + st.exp(x) * st.cos(x))(x)
+
+    code = code_of(str(slope.stage(np.float64(0.5)).source))
+    assert "d_x_2" not in code, code
+
+
+def test_a_comment_is_not_repeated_inside_of_the_loop_that_it_is_on() -> None:
+    @st.function
+    def train(x: Any, y: Any) -> Any:
+        total = 0.0
+        for rows, others in st.batches(x, y, size=4):
+            total += st.sum(rows * others)
+        return total
+
+    source = str(train.stage(floats(8, 4), floats(8, 4)).source)
+    assert source.count("for rows, others in st.batches") == 1, source

@@ -190,6 +190,8 @@ class Artifact:
     """True if the program runs on its own stack, of `host.stack_bytes`."""
     support: str = ""
     """Text of "NAME_support.h", which `source` includes; empty where it needs none."""
+    pieces: tuple[tuple[str, str, tuple[str, ...]], ...] = field(default=(), compare=False)
+    """The parts of `support` by name, each with the names of those that it needs; only of an exported program."""
     data: str = ""
     """Text of "NAME_data.c", which has the program's large constant arrays; empty where it has none."""
     gpus: tuple[int, ...] = (0,)

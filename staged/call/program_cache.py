@@ -56,7 +56,7 @@ def _artifact(text: str, function: Function) -> Artifact:
     parameters = tuple(
         Parameter(**{**parameter, "shape": tuple(parameter["shape"])}) for parameter in stored.pop("parameters")
     )
-    for name in ("link", "flags", "gpus"):
+    for name in ("link", "flags", "gpus", "pieces"):
         stored[name] = tuple(stored[name])
     return Artifact(**stored, parameters=parameters, sites=tuple(sites))
 

@@ -1,4 +1,4 @@
-"""Functions that change arrays in place: an array that a function reads and writes is one parameter.
+"""Functions that overwrite arrays: an array that a function reads and writes is one parameter.
 
     static void update(const float *d_weight, const float *weight, float *new_weight, ...)
     static void update(const float *d_weight, float *weight, ...)      in all calls both are one array

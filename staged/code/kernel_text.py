@@ -106,6 +106,12 @@ class KernelText:
         has_scratch = self.scratch_bytes > 0
         return Shared(self.name, tuple(self.types[: -2 - has_scratch]), has_scratch)
 
+    def passed(self, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> list[Expr]:
+        """The arrays and numbers of a call, each array that it overwrites once."""
+        assert all(inputs[operand] == outputs[result] for result, operand in self.in_place), self.name
+        again = {operand for _, operand in self.in_place}
+        return [*(each for number, each in enumerate(inputs) if number not in again), *outputs]
+
     def items_of(self, arguments: Sequence[Expr]) -> Expr:
         """The number of work items of a call."""
         if not self.items_text:

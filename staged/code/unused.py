@@ -8,7 +8,9 @@ Tested by `tests/code/test_unused.py`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from staged.code.expr import Expr, Name, Variable
 from staged.code.tree import (
@@ -35,6 +37,29 @@ def drop_unused_locals(body: Sequence[Statement]) -> tuple[Statement, ...]:
 def drop_unused_variables(body: Sequence[Statement]) -> tuple[Statement, ...]:
     """The same where blocks beside one another have variables of one name: these are known by their identity."""
     return _dropped(body, lambda body: mentioned(body).__contains__)
+
+
+def without_copies(body: Sequence[Statement]) -> tuple[Statement, ...]:
+    """The statements, in which a constant is stored at once if nothing else reads it: `x[i] = sum` without `sum`."""
+    parts = with_parts(expressions_within(body))
+    uses = Counter(part for part in parts if isinstance(part, Variable))
+
+    def joined(body: Sequence[Statement]) -> Iterator[Statement]:
+        is_stored = False
+        for s, following in zip(body, (*body[1:], None), strict=False):
+            if is_stored:
+                is_stored = False
+                continue
+            match s, following:
+                case Declare(Variable() as x, Expr() as value, True, ()), Assign(_, Variable() as stored, "") if (
+                    stored is x and uses[x] == 1 and not s.also
+                ):
+                    yield replace(following, value=value)
+                    is_stored = True
+                case _:
+                    yield with_inner(s, joined)
+
+    return tuple(joined(body))
 
 
 def _has_read_name(body: Sequence[Statement]) -> Callable[[Variable], bool]:

@@ -513,5 +513,5 @@ def _zero(row: Row) -> Constant:
 
 def _partial(reduction: Reduction) -> Reduction:
     """A total of a part of the terms of `reduction`."""
-    name = reduction.target.name.removeprefix("partial_")
+    name = reduction.target.name.removeprefix("partial_").removesuffix("_total")
     return Reduction(Local(f"partial_{name}", reduction.target.dtype), reduction.op)

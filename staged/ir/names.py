@@ -145,8 +145,24 @@ def _described(op: Op, value: Value) -> str:
     of = next((operand.hint for operand in op.operands if has_name(operand.hint)), "")
     more = op.operands[1].producer if of and op.declared is prims.ADD else None
     number = more.attrs["value"] if more is not None and more.declared is prims.CONSTANT else None
+    terms = [_term(operand) for operand in op.operands] if op.declared is prims.ADD and _is_count(value) else [""]
+    if all(terms):
+        return "_plus_".join(terms)
     noun = f"plus_{number}" if isinstance(number, int) and number > 0 else noun_of(op, value.index)
     return f"{of}_{noun}" if of else noun
+
+
+def _is_count(value: Value) -> bool:
+    return not value.tensor.shape and value.tensor.dtype.kind == "i"
+
+
+def _term(value: Value) -> str:
+    """A term of a sum of integers, as a part of its name: `begin_plus_step` and `1` of `begin + step + 1`."""
+    op = value.producer
+    if op is not None and op.declared is prims.CONSTANT:
+        number = op.attrs["value"]
+        return str(number) if isinstance(number, int) and number > 0 else ""
+    return value.hint if has_name(value.hint) or op is None or op.declared is not prims.ADD else _described(op, value)
 
 
 def users_name(result: Value, made: Value) -> str:

@@ -21,6 +21,7 @@ from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.keys import Key, Keys
 from staged.kernels.kinds import is_elementwise, is_inlined, is_scalar, may_fail, shape_of
 from staged.kernels.steps import Node, Steps, root_of_contraction
+from staged.kernels.tails import reads_totals, tails_of
 
 MAX_OPS = 64
 """Ops in one kernel: more would only make it hard to read."""
@@ -44,6 +45,7 @@ class Groups:
         self.derived: set[Value] = set()
         """Masks that every group that reads them computes."""
         self.steps = Steps(block, sizes)
+        self.tails = tails_of(block, self.steps.users)
         for position, op in enumerate(block.ops):
             if not is_inlined(op):
                 self.add_node(op, position)
@@ -126,6 +128,8 @@ class Groups:
             return "one of them is always a step of its own"
         if kinds == {"contraction"}:
             return "each is a product or a convolution"
+        if a.ops[0].device == CPU and (self.is_tail(a, b) or self.is_tail(b, a)):
+            return "one computes totals of long rows, and the other little from them"
         if len(a.ops) + len(b.ops) > MAX_OPS:
             return f"together they have more than {MAX_OPS} ops"
         if not self.steps.may_run_together(a, b):
@@ -141,6 +145,10 @@ class Groups:
                 )
             return ""
         return self.apart(ops)
+
+    def is_tail(self, node: Node, other: Node) -> bool:
+        """Return whether a node only computes a little from several totals of another, such as updates of weights."""
+        return self.tails.issuperset(node.ops) and reads_totals(node.ops, other.ops)
 
     def apart(self, ops: Sequence[Op]) -> str:
         """Why the ops cannot share a kernel; empty if they can."""

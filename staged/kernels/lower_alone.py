@@ -207,7 +207,7 @@ def _max_pool_pairs(name: str, p: Parts, w: _Window) -> Nest:
                 best, best_at = pair[dx], at
                 continue
             wins = larger(body, pair[dx], best)
-            chosen, chosen_at = Local("largest", source.dtype), Local("place", i32)
+            chosen, chosen_at = Local("winner", source.dtype), Local("place", i32)
             if 0 in p.result_numbers or (dy, dx) != (1, 1):  # the last decides about places alone
                 body.append(Compute(chosen, prims.SELECT, (wins, pair[dx], best), {}))
             if places:

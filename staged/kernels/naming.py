@@ -264,9 +264,15 @@ class Naming:
         If this name is taken too, a noun follows the name, or the Variable that the kernel writes, or what the op
         reads. A name that is `new` gives way to the names that values had before.
         """
-        if is_scalar(value) or value in self.written:
-            return
         hint, word = str(value.hint), short(value.hint)
+        if is_scalar(value):
+            named = (str(operand.hint) for operand in op.operands if has_name(operand.hint))
+            read = next(named, "").removeprefix("d_") or _first_read(op)
+            if new and read and self._arrays.setdefault(hint, value) is not value:
+                value.hint = LibraryName(f"{read}_{noun_of(op, value.index)}", word=word)
+            return
+        if value in self.written:
+            return
         before, rest = ("d_", hint.removeprefix("d_")) if hint.startswith("d_") else ("", hint)
         made = [operand.producer.where for operand in op.operands if operand.producer is not None]
         labels = [as_name(op.where.part), called_function(op.where)] if op.where is not None else []
@@ -304,7 +310,7 @@ class Naming:
 
 
 def _name_numbers(function: Function) -> None:
-    """Name the numbers that come from a Variable: its value is `lr`, `new_lr` is written to it, `next_lr` leads there."""
+    """Name the numbers that come from a Variable `lr`: `new_lr` is written to it, `next_lr` leads to `new_lr`."""
     ops = list(structural_ops(function.block))
     read = {as_name(op.attrs["variable"].name) for op in ops if op.declared is VARIABLE_READ}
     written = {op.operands[0]: as_name(op.attrs["variable"].name) for op in ops if op.declared is VARIABLE_WRITE}

@@ -106,7 +106,7 @@ def _role(op: Op, number: Value) -> str:
     if op.declared is prims.PERMUTATION:
         return ("seed", "stream", "counter")[place]
     if op.declared is prims.DYNAMIC_UPDATE and place > 1:
-        return ("row", "column")[place - 2] if len(op.operands) == 4 else "start"
+        return ("row", "column")[place - 2] if len(op.operands) == 4 else "offset"
     return "number"
 
 

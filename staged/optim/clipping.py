@@ -91,10 +91,10 @@ def _joint_norm(leaves: list[Any], order: float) -> Any:
             f"clip_grad_norm: norm_type must be above 0, got {order}", where=st.here(), hint="write `norm_type=2.0`"
         )
     if order == 2:
-        total = st.zeros((), dtype=leaves[0].dtype)
-        for leaf in leaves:  # one after the other: equal layers are then a loop that carries the total
-            total = total + st.sum(st.square(leaf))
-        return st.sqrt(total)
+        squares = st.zeros((), dtype=leaves[0].dtype)
+        for leaf in leaves:  # one after the other: equal layers are then a loop that carries the sum
+            squares = squares + st.sum(st.square(leaf))
+        return st.sqrt(squares)
     norms = [st.linalg.vector_norm(leaf, ord=order) for leaf in leaves]
     return st.linalg.vector_norm(st.stack(norms), ord=order)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from staged.code.expr import Expr, Infix, Literal, Member, Name, Prefix, Variable, call
+from staged.code.expr import Expr, Index, Infix, Literal, Member, Name, Prefix, Variable, call
 from staged.code.printer import print_body
 from staged.code.tree import Assign, Declare, Do, For, If, Jump, Statement
 from staged.code.types import INDEX, Space, pointer, scalar, word
-from staged.code.unused import drop_unused_locals, drop_unused_variables, names_used
+from staged.code.unused import drop_unused_locals, drop_unused_variables, names_used, without_copies
 from staged.ir.types import f64
 
 OK = Jump("return", value=Name("ST_OK"))
@@ -98,3 +98,11 @@ def test_variables_of_one_name_in_blocks_beside_one_another_are_known_by_their_i
 
 def test_names_that_are_assigned_to_are_used() -> None:
     assert names_used([variable("t"), Assign(Name("x"), Member(Name("m"), "t"))]) == {"x", "m"}
+
+
+@pytest.mark.parametrize(("readers", "lines"), [(1, ["x[0] = b;"]), (2, ["const int64_t sum = b;", "x[0] = sum;", "f(sum);"])])
+def test_a_constant_that_is_only_stored_is_stored_at_once(readers: int, lines: list[str]) -> None:
+    total = Variable("sum", INDEX)
+    stored = Assign(Index(Name("x"), Literal("0")), total)
+    body = [Declare(total, Name("b")), stored, Do(call("f", total))][: readers + 1]
+    assert [line.strip() for line in print_body(without_copies(body))] == lines

@@ -57,7 +57,9 @@ def kernels(function: Function) -> list[Op]:
 
 def emit(op: Op, machine: Machine, names: Names) -> KernelText:
     name = names.fresh(str(op.attrs["name"]) + "_kernel")
-    return (emit_contraction if op.name == "contraction" else emit_kernel)(op, name, machine, lambda where: 7)
+    if op.name == "contraction":
+        return emit_contraction(op, name, machine, lambda where: 7, f"{name}_sizes")
+    return emit_kernel(op, name, machine, lambda where: 7)
 
 
 def source(*functions: Function, machine: Machine = MACHINE) -> tuple[str, list[KernelText]]:
@@ -69,10 +71,15 @@ def source(*functions: Function, machine: Machine = MACHINE) -> tuple[str, list[
     standard = ["#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>", "#include <string.h>"]
     lines = list(dict.fromkeys([*includes, *standard]))
     body = "\n".join(part.text for text in texts for part in (*text.functions, text))
-    for text in texts:
-        body += f"\nvoid *const {text.name}_entry = (void *)(uintptr_t)&{text.name};\n"
+    for name in dict.fromkeys(name for text in texts for name in (text.name, *tables(text))):
+        body += f"\nvoid *const {name}_entry = (void *)(uintptr_t)&{name};\n"
     shared = dict.fromkeys(snippet.text for text in texts for snippet in text.support)
     return "\n".join([*lines, "", support, *shared, body]), texts
+
+
+def tables(text: KernelText) -> list[str]:
+    """The names of the tables whose addresses a call passes."""
+    return [number.text.removeprefix("&") for number in text.numbers]
 
 
 def compile_c(text: str, flags: Sequence[str]) -> ctypes.CDLL:
@@ -157,6 +164,7 @@ class Program:
                 arguments.append(operand.ctypes.data_as(ctypes.c_void_p))
         arguments += [result.ctypes.data_as(ctypes.c_void_p) for result in results]
         assert len(arguments) == len(op.operands) + len(op.results)
+        arguments += [self.address(table) for table in tables(text)]
         scratch = aligned_buffer(text.scratch_bytes)
         if text.scratch_bytes:
             arguments.append(scratch.ctypes.data_as(ctypes.c_void_p))
@@ -174,9 +182,12 @@ class Program:
         return results
 
     def entry(self, name: str) -> Any:
-        address = ctypes.c_void_p.in_dll(self.library, f"{name}_entry").value
+        address = self.address(name).value
         assert address is not None
         return ctypes.CFUNCTYPE(None)(address)
+
+    def address(self, name: str) -> ctypes.c_void_p:
+        return ctypes.c_void_p.in_dll(self.library, f"{name}_entry")
 
 
 def aligned_buffer(nbytes: int) -> np.ndarray[Any, Any]:

@@ -337,3 +337,21 @@ def test_a_mask_of_constants_that_every_reader_computes_leaves_no_group() -> Non
     found, expected = st.function(st.value_and_grad(loss))(x), st.value_and_grad(loss)(x)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
+
+
+def test_updates_by_several_totals_are_one_function_apart_from_the_totals() -> None:
+    values = np.arange(32 * 100, dtype=np.float32).reshape(32, 100) % 7
+    weight, bias = (st.Variable(np.zeros(32, np.float32), name=name) for name in ("weight", "bias"))
+
+    @st.function
+    def step(x, rate):
+        y = st.relu(x - 3.0)
+        totals = st.sum(x * y, axis=1), st.sum(y, axis=1)
+        for variable, total in zip((weight, bias), totals, strict=True):
+            variable.value = variable.value * 0.5 - total * rate
+
+    source = step.stage(values, 0.25).source
+    assert source.count("\nstatic void update_") == 1 and len(re.findall(r"^    update_\w+\(args->", source, re.M)) == 2
+    step(values, 0.25)
+    y = np.maximum(values - 3, 0)
+    same((weight.numpy(), bias.numpy()), (-0.25 * (values * y).sum(axis=1), -0.25 * y.sum(axis=1)))

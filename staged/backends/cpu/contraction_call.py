@@ -47,7 +47,7 @@ def emit_contraction(
     name: str,
     machine: Machine,
     site: Site,
-    table: str,
+    table: str = "",
     shared: tuple[Function, Numbers] | None = None,
     in_place: tuple[tuple[int, int], ...] = (),
     step: int = 0,
@@ -60,6 +60,7 @@ def emit_contraction(
     that are in the place of operands. `step` is the step of all its users' columns.
     """
     nest: Nest | None = op.attrs.get("nest")
+    table = table or f"{name}_sizes"
     operands, results = _parameter_names(op, name, table, nest)
     epilogue, inline, finish, snippets = None, None, None, frozenset[str]()
     may_alias: tuple[tuple[int, int], ...] = ()

@@ -17,6 +17,7 @@ from staged.code.in_place import with_one_parameter
 from staged.code.kernel_text import KernelText, common_comments, kernel_comments, parameters_of
 from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
+from staged.code.scopes import declared_within, renamed
 from staged.code.sizes import MOST, Numbers, Sized, merged
 from staged.code.tree import Function
 from staged.code.uses import functions_called
@@ -65,14 +66,21 @@ class KernelLibrary:
         """By loop nest and schedule, and by source code without names and comments."""
         self.tables: dict[object, str] = {}
         """By sizes of a contraction: the name of its table."""
+        self.users: dict[str, list[Op]] = {}
+        """By function, the kernels that it is for."""
 
     def kernel(self, op: Op) -> KernelText:
         """The C function for an op that is one step."""
+        made = self._known_or_made(op)
+        self.users.setdefault(made.name, []).append(op)
+        return made
+
+    def _known_or_made(self, op: Op) -> KernelText:
         key = _loops_of(op)
         if key is not None and key in self.known:
             return self.known[key]
         name = str(op.attrs.get("name") or op.attrs.get("call") or "kernel")
-        name = self.names.fresh(name, others=[f"{name}_{short(name_of(operand))}" for operand in op.operands])
+        name = self.names.fresh(name, others=[_joined(name, short(name_of(operand))) for operand in op.operands])
         made = self.emit(op, name)
         first = self.known.setdefault(_shape_of(made), made)
         if first is not made:
@@ -100,10 +108,33 @@ class KernelLibrary:
         for users, code, rows in sorted(shared, key=lambda each: -len(each[0])):  # the first choice of names
             made |= self._merged(users, code, rows)
         kernels = {op: _as_one(kernel, made.get(kernel.name, kernel)) for op, kernel in kernels.items()}
+        updates = self._with_updates_of_all(kernels)
+        kernels = {op: _as_one(kernel, updates.get(kernel.name, kernel)) for op, kernel in kernels.items()}
         return self._for_calls(kernels, _pairs_in_place(kernels, places))
 
+    def _with_updates_of_all(self, kernels: Mapping[Op, KernelText]) -> dict[str, KernelText]:
+        """By name, the updates that several Variables share, named after what the names of these share."""
+        made: dict[str, KernelText] = {}
+        for op, kernel in kernels.items():
+            ops = self.users.get(kernel.name, [op])
+            verbs, _, variables = zip(*(str(each.attrs.get("name")).partition("_") for each in ops), strict=True)
+            differ = {*verbs} == {"update"} and len({*variables}) > 1
+            if kernel.code is None or kernel.numbers or kernel.name in made or not differ:
+                continue
+            words = [word for word in common_words(variables) if len(word) > 1 and not word.isdigit()]
+            ends = len({name.rpartition("_")[2] for name in variables}) > 1
+            one = "_".join([*words, "parameter"] if ends else words)
+            users = _update_of_each(kernel.code, ops, variables, one)
+            self.names.used.discard(kernel.name)
+            code = with_common_names(users[0], users)
+            code = replace(code, name=self.names.fresh(f"update_{one}"), comments=common_comments(ops))
+            parameters = tuple((p.variable.type.before_name, p.variable.text) for p in code.parameters)
+            text = print_function(code, self.dialect)
+            made[kernel.name] = replace(kernel, name=code.name, code=code, text=text, parameters=parameters)
+        return made
+
     def _for_calls(self, kernels: Mapping[Op, KernelText], in_place: Mapping[str, Pairs]) -> dict[Op, KernelText]:
-        """The kernels, whose functions are for all their calls: the ranges, and the arrays that change in place."""
+        """The kernels, whose functions are for all their calls: the ranges, and the arrays that they overwrite."""
         ranges: dict[str, Ranges] = {}
         for kernel in kernels.values():
             ranges[kernel.name] = ranges.get(kernel.name, kernel.ranges) | kernel.ranges
@@ -171,7 +202,7 @@ class KernelLibrary:
         self, kernels: Mapping[Op, KernelText], in_place: Mapping[str, Pairs]
     ) -> dict[str, KernelText]:
         """By name, the products whose epilogues differ only in numbers, with one function for these, and those whose
-        epilogues change arrays in place.
+        epilogues overwrite arrays.
         """
         groups: dict[str, dict[str, User]] = {}
         for op, kernel in kernels.items():
@@ -189,7 +220,8 @@ class KernelLibrary:
                 pairs = _common([in_place[user.kernel.name] for user in users])
                 step = gcd(*(user.kernel.column_step for user in users))
                 self.names.used -= {user.sized.function.name for user in users}
-                name = self.names.fresh(f"{_common_name(users)}_epilogue")
+                common = _common_name(users[0].op, [user.kernel.name for user in users])
+                name = self.names.fresh(f"{common}_epilogue")
                 code = replace(code, name=name, comments=(f"Finishes tiles of {len(users)} products.",))
                 for user, numbers in zip(users, rows, strict=True):
                     own = user.kernel.name
@@ -208,10 +240,10 @@ class KernelLibrary:
 
     def _merged(self, users: Sequence[User], code: Function, rows: Sequence[Numbers]) -> dict[str, KernelText]:
         """By name, the kernels that share a function, each with its numbers."""
-        for user in users:
-            self.names.used.discard(user.kernel.name)
-        name = _common_name(users)
-        name = self.names.fresh(name, others=_other_names(name, users, code))
+        names, op = [user.kernel.name for user in users], users[0].op
+        self.names.used -= {*names}
+        name = _common_name(op, names)
+        name = self.names.fresh(name, others=_other_names(name, op, names, code))
         code = replace(code, name=name, comments=common_comments([user.op for user in users]))
         text = print_function(code, self.dialect)
         kernels = [user.kernel for user in users]
@@ -291,24 +323,41 @@ def _function_of(users: Sequence[User], most: int) -> tuple[Function, list[Numbe
     return merged([user.sized for user in users], len(function.parameters) - own, most)
 
 
-def _common_name(users: Sequence[User]) -> str:
-    """A name for the work of these kernels: their only op, such as `max_pool2d`; else the common part of their names,
-    such as `bias_gradient` for `d_fc1_bias` and `d_fc2_bias`, and the op that they begin with.
+def _common_name(op: Op, names: Sequence[str]) -> str:
+    """A name for the work of kernels with these names and the ops of one: their only op, such as `max_pool2d`.
+
+    Else it is the common part of their names, such as `bias_gradient` for `d_fc1_bias` and `d_fc2_bias`, and the op
+    that they begin with.
     """
-    one = users[0].op
-    ops = _steps_of(one)
+    ops = _steps_of(op)
     first = ops[0].name if ops and ops[0].declared.kind not in ("elementwise", "reduction", "broadcast") else ""
     if first and len(ops) == 1:
         return first
-    if one.declared is CONTRACTION and not ops:
-        return str(one.attrs["kind"])
-    words = common_words([user.kernel.name for user in users])
+    if op.declared is CONTRACTION and not ops:
+        return str(op.attrs["kind"])
+    words = common_words(names)
     is_gradient = words[:1] == ["d"]
     words = [word for word in dict.fromkeys(words) if len(word) > 1 and not word.isdigit()]
     if words and is_gradient:
         words.append("gradient")
     is_in_words = any(first.startswith(word) for word in words)
-    return "_".join([*words, first] if first and not is_in_words else words) or users[0].kernel.name
+    return "_".join([*words, first] if first and not is_in_words else words) or names[0]
+
+
+def _update_of_each(code: Function, ops: Sequence[Op], variables: Sequence[str], one: str) -> list[Function]:
+    """The function of equal updates, with the names that it has for each of the Variables, which are called `one`."""
+    made = []
+    for op, variable in zip(ops, variables, strict=True):
+        own = [short(name_of(operand)) for operand in op.operands] + [short(result.hint) for result in op.results]
+        names = Names()
+        pairs = zip(code.parameters, own, strict=False)
+        found = {p.variable.text: names.fresh(name.replace(variable, one) or p.variable.text) for p, name in pairs}
+        for name in dict.fromkeys(declared_within(code.body)):
+            owner = max((each for each in found if name.startswith(f"{each}_")), key=len, default="")
+            found[name] = names.fresh(found[owner] + name.removeprefix(owner) if owner else name)
+        found = {old: new for old, new in found.items() if old != new}  # a variable that stays is the same one
+        made.append(replace(code, parameters=renamed(code.parameters, found), body=renamed(code.body, found)))
+    return made
 
 
 def _steps_of(kernel: Op) -> Sequence[Op]:
@@ -317,17 +366,21 @@ def _steps_of(kernel: Op) -> Sequence[Op]:
     return [op for op in inside if not op.declared.is_move and op.declared.kind != "source"] or inside[-1:]
 
 
-def _other_names(name: str, users: Sequence[User], code: Function) -> Iterator[str]:
+def _other_names(name: str, op: Op, names: Sequence[str], code: Function) -> Iterator[str]:
     """Names for a function if the common name of its kernels is taken: with the part of the program, with the numbers
     of the layers, with the ops, with the first parameter.
     """
-    names = [user.kernel.name for user in users]
     if all(each.startswith("evaluate_") for each in names):
         yield f"evaluate_{name.removeprefix('evaluate_')}"
     yield "_".join(common_words(names, numbered=True))
-    yield "_".join([name, *dict.fromkeys(op.name for op in _steps_of(users[0].op))][:3])
+    yield "_".join([name, *dict.fromkeys(each.name for each in _steps_of(op))][:3])
     for parameter in code.parameters:
         yield "_".join([name, *(word for word in parameter.variable.text.split("_") if word not in name.split("_"))])
+
+
+def _joined(name: str, operand: str) -> str:
+    """The name of a kernel with that of an operand, which may begin with it."""
+    return f"{name}_{operand.removeprefix(f'{name}_')}"
 
 
 def _loops_of(op: Op) -> object:

@@ -12,9 +12,22 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from staged.backends.host.buffer_groups import Group
-from staged.code.expr import Cast, Expr, Index, Infix, Literal, Member, Name, Variable, call, infix_sum, names_in
+from staged.code.expr import (
+    Cast,
+    Expr,
+    Index,
+    Infix,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    Variable,
+    call,
+    infix_sum,
+    names_in,
+)
 from staged.code.printer import print_body
-from staged.code.tree import Assign, DeclareStruct, DeclareTable, For, Jump
+from staged.code.tree import Assign, DeclareStruct, DeclareTable, Do, For, Jump
 from staged.code.types import INDEX, word
 from staged.code.writer import INDENT, WIDTH, Writer, broken
 from staged.ir.buffers import Buffer
@@ -27,6 +40,8 @@ BUFFERS = Variable("buffers", word("Buffers"))
 OFFSETS, SIZES = Name("offsets"), Name("sizes")
 ELEMENT_BYTES = {dtype.c_name: dtype.size for dtype in DTYPES.values() if not dtype.is_complex}
 """The bytes of an element, by C type."""
+LONGEST = 120
+"""Lines of the function that sets all fields, above which a separate function sets the structs of loops."""
 FEW = 12
 """Buffers that the program's function places itself."""
 
@@ -68,12 +83,20 @@ def write_structs(w: Writer, state: Sequence[State], groups: Sequence[Group]) ->
     placed, _ = divided_state(state, groups)
     if placed:
         w.line()
-        tables = [table for group in groups if not _is_alone(group, groups) for table in _tables(group, groups, state)]
         loops = [group for group in groups if group.loop is not None]
+        others = [group for group in groups if group.loop is None]
+        tables, loop_tables = ([*_tables(each, groups, state)] for each in (others, loops))
         buffers = replace(fields_of(BUFFERS, placed), use="variable" if loops else "returned")
         end = [Jump("return", value=BUFFERS)] if loops else []
+        body = print_body([*tables, *loop_tables, buffers, *_filled(loops, groups), *end])
+        if loops and len(body) > LONGEST:
+            with w.block("static void place_layers(unsigned char *base, Buffers *buffers)"):
+                w.lines += print_body([*loop_tables, *_filled(loops, groups, is_pointer=True)])
+            w.line()
+            fill = Do(call("place_layers", BASE, Prefix("&", BUFFERS)))
+            body = print_body([*tables, buffers, fill, *end])
         with w.block("static Buffers place_buffers(unsigned char *base)"):
-            w.lines += print_body([*tables, buffers, *_filled(loops, groups), *end])
+            w.lines += body
 
 
 def write_place(w: Writer, group: Group, states: Sequence[State], is_alone: bool) -> None:
@@ -108,20 +131,13 @@ def _declared(group: Group) -> str:
     return group.field if group.loop is None else f"{group.field}[{group.loop.count}]"
 
 
-def _filled(loops: Sequence[Group], groups: Sequence[Group]) -> Iterator[For]:
+def _filled(loops: Sequence[Group], groups: Sequence[Group], is_pointer: bool = False) -> Iterator[For]:
     """The loops that set the structs of loops, one for those with equal numbers of iterations."""
     for index, count in dict.fromkeys((each.loop.index, each.loop.count) for each in loops if each.loop):
         number = Variable(index, INDEX)
-        yield For(
-            number,
-            Literal("0"),
-            Literal(str(count)),
-            tuple(
-                Assign(Index(Member(BUFFERS, each.field, arrow=False), number), _place(each, groups))
-                for each in loops
-                if each.loop and (each.loop.index, each.loop.count) == (index, count)
-            ),
-        )
+        filled = [each for each in loops if each.loop and (each.loop.index, each.loop.count) == (index, count)]
+        body = (Assign(Index(Member(BUFFERS, each.field, is_pointer), number), _place(each, groups)) for each in filled)
+        yield For(number, Literal("0"), Literal(str(count)), tuple(body))
 
 
 def _is_alone(group: Group, groups: Sequence[Group]) -> bool:
@@ -157,15 +173,18 @@ def _table(group: Group, content: Name) -> Variable:
     return Variable(f"{group.field}_{content}", INDEX)
 
 
-def _tables(group: Group, groups: Sequence[Group], state: Sequence[State]) -> Iterator[DeclareTable]:
-    """The offsets in the arena of a struct's fields, and the sizes for a loop's struct, in the order of the type."""
-    first = next(each for each in groups if each.type == group.type)
-    names = [each.name for each in fields_in(first, state)]
-    offsets = {each.name: _offset(each.value) for each in fields_in(group, state)}
-    yield DeclareTable(_table(group, OFFSETS), tuple(offsets[name] for name in names), is_flat=True)
-    if group.loop is not None:
-        sizes = tuple(Literal(str(group.loop.nbytes(name))) for name in names)
-        yield DeclareTable(_table(group, SIZES), sizes, is_flat=True)
+def _tables(of: Sequence[Group], groups: Sequence[Group], state: Sequence[State]) -> Iterator[DeclareTable]:
+    """The offsets in the arena of the fields of structs, and the sizes for those of loops, in the order of the type."""
+    for group in of:
+        if _is_alone(group, groups):
+            continue
+        first = next(each for each in groups if each.type == group.type)
+        names = [each.name for each in fields_in(first, state)]
+        offsets = {each.name: _offset(each.value) for each in fields_in(group, state)}
+        yield DeclareTable(_table(group, OFFSETS), tuple(offsets[name] for name in names), is_flat=True)
+        if group.loop is not None:
+            sizes = tuple(Literal(str(group.loop.nbytes(name))) for name in names)
+            yield DeclareTable(_table(group, SIZES), sizes, is_flat=True)
 
 
 def _offset(value: Expr) -> Expr:

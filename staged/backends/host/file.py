@@ -39,7 +39,7 @@ from staged.code.printer import print_body
 from staged.code.scopes import with_short_names
 from staged.code.support.host import HOST_DECLARATIONS
 from staged.code.support.iso_c import iso_c_form
-from staged.code.support.library import render
+from staged.code.support.library import Snippet, in_order, text_of, top_lines
 from staged.code.support.team import NEED_TEAM, Shared, argument_macros, team_definitions
 from staged.code.support.vectors import width_snippet
 from staged.code.support.width import for_width
@@ -114,6 +114,7 @@ class ProgramFile:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.support = ""
+        self.pieces: list[Snippet] = []
 
     def assemble(
         self, structure: BodyEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
@@ -285,15 +286,16 @@ class ProgramFile:
         asked = structure.text.snippets.keys() - {"memcpy"} | ({"check_fields"} if self.checked_fields else set())
         if self.program.machine.is_iso_c:
             lines = structure.text.snippets
-            includes, support = render(asked, lambda snippet, user: iso_c_form(snippet, lines.get(user)))
+            ordered = in_order(asked, lambda snippet, user: iso_c_form(snippet, lines.get(user)))
         else:
             width = self.program.machine.vector_bytes
             asked |= {width_snippet(width)} if kernels else set()
-            includes, support = render(asked, lambda snippet, user: for_width(snippet, width))
-        support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
+            ordered = in_order(asked, lambda snippet, user: for_width(snippet, width))
+        # The declarations of the host stand in the header, and a width is a definition at the top.
+        self.pieces = [each for each in ordered if each.text.strip() and each.text != HOST_DECLARATIONS]
         shared = dict.fromkeys(snippet.text for kernel in kernels for snippet in kernel.support)
         own = definitions(functions_of(self.program.function))
-        return includes, "\n".join([support, *shared, *([own] if own else [])])
+        return top_lines(ordered), "\n".join([text_of(self.pieces), *shared, *([own] if own else [])])
 
     def write_head(self, w: Writer, kernels: Sequence[KernelText]) -> None:
         """Write the origin of the text, and how to read it."""

@@ -182,7 +182,7 @@ class Outliner:
         return self.sections.by_layer(body, [self.lines((each,)) for each in body], verb, depth)
 
     def by_loop(self, body: Sequence[Statement]) -> Labels:
-        """The Python functions of long loops, each with the variables that it begins with; None if there is one loop."""
+        """The Python functions of long loops, each with the variables that it begins with; None for one loop."""
         sizes = [self.lines((each,)) for each in body]
         loops = [isinstance(each, For | ForAny | While) and not escapes(each) for each in body]
         long = [is_loop and size >= LONG_LOOP for is_loop, size in zip(loops, sizes, strict=True)]

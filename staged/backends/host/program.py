@@ -105,7 +105,7 @@ class ProgramEmitter:
         if self.name in words_of_folder():
             self.name += "_"
         self.names = Names()
-        words = "Buffers base buffers offsets m place_buffers STACK_RESERVE SCRATCH_BYTES"
+        words = "Buffers base buffers offsets m place_buffers place_layers STACK_RESERVE SCRATCH_BYTES"
         self.names.used |= {*own_names(self.name), f"{self.name.upper()}_ARENA_BYTES", *words.split()}
         self.sites: list[Site] = []
         self.site_index: dict[Position | None, int] = {}
@@ -173,11 +173,10 @@ class ProgramEmitter:
         self.names.used |= (calls := calls_of_kernels(self.function) - self.names.used)  # names of the host's functions
         kernel_source = self.make_kernels(self.machine, self.names, self.site)
         kernels = self.kernels = dict[Op, KernelText]()
-        for function in every_function(self.function):
-            for op in structural_ops(function.block):
-                if op.declared.is_opaque:
-                    with located(op.where):
-                        kernels[op] = kernel_source.kernel(op)
+        ops = (op for function in every_function(self.function) for op in structural_ops(function.block))
+        for op in (op for op in ops if op.declared.is_opaque):
+            with located(op.where):
+                kernels[op] = kernel_source.kernel(op)
         called = called_functions(self.function)
         table = function_table(self.function)
         sharing = sharing_of(self.machine, kernels, self.check_nan)
@@ -236,6 +235,7 @@ class ProgramEmitter:
                 self.layer_types,
             ),
             support=file.support,
+            pieces=tuple((each.name, each.text, each.needs) for each in file.pieces if self.function.exported),
             data=self.constant_inputs.data_text(self.name),
             grows=self.has_release(),
             language=self.language,
@@ -502,11 +502,7 @@ class ProgramEmitter:
         kernel: KernelText = self.kernels[op]
         items = kernel.items_of([*inputs, *outputs])
         structure.need(*kernel.snippets)
-        for result, operand in kernel.in_place:
-            assert inputs[operand] == outputs[result], f"{kernel.name} changes an array in place"
-        again = {operand for _, operand in kernel.in_place}
-        inputs = [each for number, each in enumerate(inputs) if number not in again]
-        arguments = [*inputs, *outputs, *kernel.numbers, *([Name("host")] if kernel.can_fail else [])]
+        arguments = [*kernel.passed(inputs, outputs), *kernel.numbers, *([Name("host")] if kernel.can_fail else [])]
         if kernel.is_shared and self.machine.cores > 1:
             structure.need("share")
             self.shared[kernel.name] = kernel.shared

@@ -218,7 +218,7 @@ class Sections:
 
 
 def calls_of_kernels(function: Function) -> set[str]:
-    """The functions that the user's function calls and that have several kernels: these may be functions of the host."""
+    """The functions that the user's function calls and that have several kernels: they may be functions of the host."""
     owner = function.where.function if function.where is not None else ""
     kernels = (op.where for op in structural_ops(function.block) if op.declared.is_opaque and op.where is not None)
     places = Counter(where for where in kernels if where.function == owner and not where.part)

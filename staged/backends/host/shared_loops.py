@@ -23,6 +23,7 @@ from staged.backends.host.body import BodyEmitter
 from staged.code.expr import Infix, Literal, Member, Name, Prefix, Variable
 from staged.code.kernel_text import KernelText
 from staged.code.printer import print_body
+from staged.code.scopes import with_short_names
 from staged.code.support.team import Shared
 from staged.code.tree import (
     Assign,
@@ -142,7 +143,8 @@ def finish_part(
 ) -> tuple[str, tuple[Name, ...]]:
     """Write the function of a loop; returns its name, and what it is called with."""
     phase = "_backward" if op.where is not None and op.where.phase == "backward" else ""
-    function = body.file_name(f"each_{re.sub(r'_[0-9]+$', '', str(loop.index))}{phase}")
+    index = re.sub(r"_[0-9]+$", "", str(loop.index))
+    function = body.file_name(f"each_{index}{phase}")
     (kept,) = drop_unused_locals([loop])
     known = {**{variable.text: variable.type for variable in _from_outside([kept])}, **body.parameters}
     here = {names.begin.text, names.end.text, names.thread.text}
@@ -160,8 +162,9 @@ def finish_part(
     if names.thread.text in names_used([*statements, kept]):
         statements.insert(0, Declare(names.thread, Name("st_thread_index")))
     where = () if op.where is None else (f"{op.where.short}  {op.where.text}",)
-    about = f"iterations of `{loop.index}`, which threads share: none touches what another one writes"
-    body.text.parts.append(PartText((*where, about), function, tuple(parameters), names, (*statements, kept)))
+    about = f"iterations of `{index}`, which threads share: none touches what another one writes"
+    own, text = with_short_names(parameters, (*statements, kept), body.local_names)
+    body.text.parts.append(PartText((*where, about), function, own, names, text))
     return function, tuple(map(Name, taken))
 
 

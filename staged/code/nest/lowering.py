@@ -188,7 +188,7 @@ class Lowering:
         return literal(constant.value, constant.dtype)
 
     def parameters(self) -> list[Parameter]:
-        """The parameters for the nest's inputs without a place and for its outputs, with names of their own."""
+        """The parameters for the nest's inputs that have no address and for its outputs, with separate names."""
         found: list[Variable] = []
         for source in self.nest.inputs:
             if source in self.arrays:

@@ -85,14 +85,24 @@ def snippets() -> dict[str, Snippet]:
     return found
 
 
-def render(
-    names: Iterable[str], form: Callable[[Snippet, str], Snippet] = lambda snippet, user: snippet
-) -> tuple[tuple[str, ...], str]:
-    """(top lines, text) of the named snippets and all they need, each in the `form` of a dialect, which is also given
-    the first of `names` that needs it.
+def render(names: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """(top lines, text) of the named snippets and all they need."""
+    ordered = in_order(names)
+    return top_lines(ordered), text_of(ordered)
 
-    The order depends on the registry alone, not on that of `names`: each snippet stands after those it needs. Top lines
-    come without duplicates, definitions before includes, since feature macros only work in front of them.
+
+def text_of(ordered: Iterable[Snippet]) -> str:
+    """The text of snippets, with a line between two."""
+    return "\n".join(snippet.text.strip("\n") + "\n" for snippet in ordered)
+
+
+def in_order(
+    names: Iterable[str], form: Callable[[Snippet, str], Snippet] = lambda snippet, user: snippet
+) -> tuple[Snippet, ...]:
+    """The named snippets and all they need, each in the `form` of a dialect, which is also given the first of `names`
+    that needs it.
+
+    The order depends on the registry alone, not on that of `names`: each snippet stands after those it needs.
     """
     table = snippets()
     ordered: dict[str, Snippet] = {}
@@ -110,10 +120,12 @@ def render(
     position = {name: index for index, name in enumerate(table)}
     for name in sorted(set(names), key=lambda name: position.get(name, -1)):
         add(name, ())
-    return top_lines(ordered.values()), "\n".join(snippet.text.strip("\n") + "\n" for snippet in ordered.values())
+    return tuple(ordered.values())
 
 
 def top_lines(chosen: Iterable[Snippet]) -> tuple[str, ...]:
-    """The preprocessor lines that these snippets need: definitions first, then includes, each sorted."""
+    """The preprocessor lines that these snippets need, each once: definitions first, since feature macros only work in
+    front of includes.
+    """
     lines = {line for snippet in chosen for line in snippet.includes}
     return tuple(sorted(lines, key=lambda line: (not line.startswith("#define"), line)))

@@ -105,7 +105,7 @@ class _Plan:
         self.nk, self.bk = parted(self.cols, blocks[1], 16)
         self.mask = rest[0] if "m" in parts else None
         self.key = rest[-2:] if "r" in parts else None
-        (self.q,) = named(scaled=self.flat(q, self.nq * self.bq) * self.scale)
+        (self.q,) = named(scaled_q=self.flat(q, self.nq * self.bq) * self.scale)
         self.k, self.v = self.flat(k, self.nk * self.bk), self.flat(v, self.nk * self.bk)
         if self.mask is not None:
             self.own["m"] = _sizes(self.mask)[:-2]

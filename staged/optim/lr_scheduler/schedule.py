@@ -17,8 +17,8 @@ from staged.eager_mode.context import is_plain
 from staged.errors import article
 from staged.optim.optimizer import Optimizer
 
-_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-"""The places between the words of a class's name."""
+_CAPITALS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""The places before the capitals of a class's name."""
 
 
 class LRScheduler:
@@ -56,7 +56,7 @@ class LRScheduler:
     @property
     def word(self) -> str:
         """The beginning of the names of its Variables: `cosine_annealing` for `CosineAnnealingLR`."""
-        return _WORDS.sub("_", type(self).__name__.removesuffix("LR")).lower()
+        return _CAPITALS.sub("_", type(self).__name__.removesuffix("LR")).lower()
 
     # ---- steps ----
 
@@ -218,7 +218,7 @@ def rates_of(owners: Sequence[Owner]) -> list[Any]:
 
 
 def as_variable(owner: Owner, name: str, label: str = "") -> Any:
-    """The Variable that holds a number of an optimiser, called `label`; it is made where a number stands."""
+    """Return the Variable that holds a number of an optimiser; a new one is called `label`."""
     held = owner[name]
     if not isinstance(held, st.Variable):
         held = owner[name] = st.Variable(st.full((), held, dtype=st.f64), name=label or name)

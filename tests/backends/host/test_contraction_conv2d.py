@@ -196,3 +196,9 @@ def test_infinity_times_padding_is_not_a_number(machine: Machine) -> None:
             expected = reference(spec, x, weight)
         assert np.isnan(expected).any() and np.isinf(expected).any()
         np.testing.assert_array_equal(result, expected, err_msg=case)
+
+
+@pytest.mark.parametrize(("channels", "is_constant"), [(10, True), (64, False)])
+def test_a_gradient_that_uses_each_pixel_rarely_has_constant_sizes(channels: int, is_constant: bool) -> None:
+    code = emit_conv2d(Conv2dSpec("conv", 2, 3, 12, 12, channels, 5, 5, kind="backward_weight"), WIDEST).code
+    assert ("Setting(" not in repr(code)) is is_constant

@@ -9,13 +9,13 @@ import pytest
 
 import staged as st
 from staged import nn, optim
-from staged.backends.host import buffer_groups, outlining
+from staged.backends.host import buffer_groups, equal_functions, outlining
 from staged.backends.host.equal_functions import EqualFunctions
 from staged.backends.host.outlining import Outlined
 from staged.code.expr import Infix, Literal, Member, Name, Variable, call, size_of
 from staged.code.printer import print_body
-from staged.code.tree import Comment, Do
-from staged.code.types import CType, word
+from staged.code.tree import Comment, Do, For, If
+from staged.code.types import INDEX, CType, word
 from staged.code.writer import Names
 
 STRICT = "-O1 -Wall -Wextra -Wconversion -Wshadow -Wpedantic -Wstrict-prototypes -Werror"
@@ -115,3 +115,50 @@ def test_other_kernels_are_other_functions() -> None:
     other = Do(call("shift", Member(Name("m"), "c"), Infix("*", Literal("2"), Literal("3"))))
     functions = outlined("run_layer1", "layer1.x", "layer1.y", 64, other), outlined("run_layer2", "layer2.x", "layer2.y", 96)
     assert merged(*functions)[0] == [*functions]
+
+
+def test_layers_with_too_many_other_fields_stay_apart(monkeypatch) -> None:
+    monkeypatch.setattr(equal_functions, "MOST", 2)
+    first, *others = (
+        outlined(f"run_layer{number}", *fields, size)
+        for number, fields, size in ((1, "cd", 64), (2, ("layer1.x", "layer1.y"), 96), (3, ("layer2.x", "layer2.y"), 32))
+    )
+    made, calls = merged(first, *others)
+    assert first in made and len(made) == 2
+    assert calls[1:] == ["run_layer(&m->layer1, 96);", "run_layer(&m->layer2, 32);"]
+
+
+def test_numbers_of_layers_are_not_computed_from_sizes() -> None:
+    layer = Variable("layer", INDEX)
+
+    def function(number: int) -> Outlined:
+        tests = (If(Infix("<", layer, Literal(str(last))), (Do(call("shift", layer)),)) for last in (number, number - 1))
+        loop = For(layer, Literal("0"), Literal("9"), tuple(tests))
+        return outlined(f"run_layer{number}", f"layer{number - 3}.x", f"layer{number - 3}.y", 2 * number, loop)
+
+    (made,), _ = merged(function(4), function(5))
+    text = "\n".join(print_body(made.body))
+    assert "if (layer < last) {" in text and "if (layer < last - 1) {" in text
+
+
+def test_equal_loops_of_the_backward_pass_share_a_function(monkeypatch) -> None:
+    monkeypatch.setattr(outlining, "MOST", 20)
+    monkeypatch.setattr(outlining, "LONG_LOOP", 8)
+    monkeypatch.setattr(outlining, "LEAST", 8)
+
+    def fly(speed, end):
+        time, x, y = 0.0, 1.0, 2.0
+        while time < end:
+            x, y, speed = x + 0.1 * st.sin(y), y * st.cos(x) + 0.01 * speed, speed * st.cos(y)
+            time += 0.1
+        return x, y
+
+    def slopes(speed, end):
+        return st.grad(lambda speed: fly(speed, end)[0])(speed), st.grad(lambda speed: fly(speed, end)[1])(speed)
+
+    program = st.function(slopes)
+    source = str(program.stage(0.25, 1.0).source)
+    assert source.count(" fly_backward(") == 1 and source.count("(fly_backward(") == 2 and "1.0, 0.0)" in source, source
+    with st.eager():
+        expected = slopes(0.25, 1.0)
+    np.testing.assert_allclose(np.asarray(program(0.25, 1.0)), np.asarray(expected), rtol=1e-12)

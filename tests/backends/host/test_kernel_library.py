@@ -29,12 +29,6 @@ def other_epilogues(a, b):
     return second
 
 
-def other_strides(a, b):
-    first = st.tanh(a @ b)
-    second = st.tanh(first @ b.T)
-    return second
-
-
 def two_convolutions(x, w):
     first = st.relu(st.conv2d(x, w, padding=1))
     second = st.relu(st.conv2d(first, w, padding=1))
@@ -53,7 +47,6 @@ def other_padding(x, w):
     [
         (two_products, (A, B), 1),
         (other_epilogues, (A, B), 2),
-        (other_strides, (A, B), 2),
         (two_convolutions, (X, W), 1),
         (other_padding, (X, W), 2),
     ],
@@ -145,3 +138,62 @@ def test_a_kernel_leaves_the_name_of_a_call_to_the_function_of_the_host():
 
     source = str(st.function(clipped).stage(*(np.ones(size, np.float32) for size in (4000, 5000, 6000, 7000))).source)
     assert "static void clip_grad_norm_square_sum(" in source and " clip_grad_norm(" not in source, source
+
+
+def test_convolutions_that_differ_in_sizes_share_a_function_and_those_of_equal_sizes_a_table() -> None:
+    @st.function(target="x86-64-v3")
+    def convolutions(x, first, second, third):
+        y = st.relu(st.conv2d(x, first, padding=1))
+        z = st.relu(st.conv2d(y, second))
+        return z, st.conv2d(y, third)
+
+    shapes = (1, 32, 8, 8), (48, 32, 3, 3), (32, 48, 1, 1), (32, 48, 1, 1)
+    source = convolutions.stage(*(np.ones(shape, np.float32) for shape in shapes)).source
+    assert len(re.findall(r"^static const st_convolution_f32 \w+_sizes = {$", source, re.M)) == 2
+    assert len(re.findall(r"^    while \(st_next_convolved_f32\(sizes, .*, NULL, scratch, end, &tile\)\) {$", source, re.M)) == 1
+    assert len(re.findall(r"^static void \w+\(", re.sub(r"place_\w+", "", source), re.M)) == 2
+
+
+def test_kernels_of_short_sums_have_constants() -> None:
+    source = st.function(two_convolutions, target="x86-64-v3").stage(X, W).source
+    assert re.search(r"st_next_convolved_f32\(&\w+_sizes, ", source)
+
+
+def test_an_update_that_variables_share_is_named_after_what_their_names_share():
+    weight, bias = (st.Variable(np.ones(48, np.float32), name=f"fc_{name}") for name in ("weight", "bias"))
+    optimizer = optim.SGD([weight, bias], lr=0.1)
+
+    def step(d_weight, d_bias):
+        optimizer.step([d_weight, d_bias])
+
+    source = str(st.function(step).stage(*2 * [np.ones(48, np.float32)]).source)
+    assert re.search(r"static void update_fc_parameter\(.*\bfc_parameter\b.*\bnew_fc_parameter", source), source
+    assert source.count("static void update") == 1 and source.count(" update_fc_parameter(") == 3, source
+
+
+def two_layers(a, b, c, d):
+    first = st.tanh(a @ b)
+    second = st.tanh(c @ d.T)
+    return first, second
+
+
+def plain_products(a, b, c, d):
+    first = a @ b
+    second = c @ d.T
+    return first, second
+
+
+@pytest.mark.parametrize("target", ["portable", "x86-64-v3"])
+@pytest.mark.parametrize("function", [two_layers, plain_products])
+def test_products_of_other_sizes_differ_in_tables_alone(function: Callable[..., object], target: str) -> None:
+    args = [VALUES[: m * n].reshape(m, n) for m, n in ((33, 100), (100, 45), (41, 70), (29, 70))]
+    together = st.function(function, target=target)
+    source = together.stage(*args).source
+    assert len(re.findall(r"^static const st_product_f32 \w+_sizes = {$", source, re.M)) == 2
+    assert "_epilogue" not in source
+    heads = re.findall(r"^static void (\w+)\(", source, re.M)
+    assert len([head for head in heads if not head.startswith("place_")]) == (function is two_layers)
+    assert len(re.findall(r"&\w*(first|second)_sizes, ", source)) == 2
+    for number, got in enumerate(together(*args)):
+        alone = st.function(lambda *args, number=number: function(*args)[number], target=target)(*args)
+        assert np.asarray(got).tobytes() == np.asarray(alone).tobytes()

@@ -9,7 +9,7 @@ import pytest
 
 import staged as st
 from staged import nn
-from staged.backends.host import loop_structs
+from staged.backends.host import buffer_structs, loop_structs
 
 X = np.random.default_rng(0).normal(size=(4, 6))
 W = np.random.default_rng(1).normal(size=(6, 6))
@@ -55,6 +55,15 @@ def test_a_loop_uses_the_struct_of_its_iteration_instead_of_an_address_for_each_
     np.testing.assert_allclose(loss, expected, rtol=1e-12)
     for one, other in zip(gradients, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_a_separate_function_sets_the_structs_if_there_are_many_buffers(monkeypatch) -> None:
+    monkeypatch.setattr(buffer_structs, "LONGEST", 4)
+    program = program_of()
+    source = program.stage(X, W).source
+    assert "    place_layers(base, &buffers);" in source
+    assert "        buffers->residuals[iteration] = place_residuals(base, iteration);" in source
+    np.testing.assert_allclose(program(X, W)[0], cell(X, W), rtol=1e-12)
 
 
 @pytest.mark.parametrize("limit", [("LEAST_FIELDS", 99), ("MOST_ADDRESSES", 10)])

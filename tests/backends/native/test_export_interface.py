@@ -51,6 +51,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_variants_share_the_functions_that_do_not_depend_on_vectors(folder: Path) -> None:
+    common = (folder / "controller_common.h").read_text()
+    own = [(folder / f"controller{suffix}_support.h").read_text() for suffix in ("", "_v3", "_v4")]
+    assert common.count("static int st_fail(") == 1 and "ST_VECTOR_BYTES ==" not in common
+    assert all("st_fail(st_host" not in text and '#include "controller_common.h"' in text for text in own)
+    assert "st_exp_f32v(" in own[0] and "st_exp_f32v(" not in common
+
+
 def call(library: ctypes.CDLL) -> dict[str, np.ndarray]:
     """A call by ctypes, with what the header says: the fields in its order, sizes from functions."""
     arrays = {

@@ -122,6 +122,13 @@ def test_a_loop_is_shared_where_all_of_its_iterations_are_much_work(heads, is_sh
     assert ("ST_SHARE_LOOP" in in_threads(attention, 2, *given).source) == is_shared
 
 
+def test_a_shared_loop_has_names_of_its_own(in_threads):
+    source = in_threads(attention, 2, *([np.zeros((144, 16, 16), np.float32)] * 4)).source
+    for name in ("each_head", "each_head_backward"):
+        body = source.partition(f"static void {name}(")[2].partition("\n}\n")[0]
+        assert "(int64_t head = begin;" in body and "head_2" not in body
+
+
 def test_an_array_that_a_loop_writes_as_a_whole_is_not_filled_before(in_threads):
     whole, part = (in_threads(function, 2, ROWS).source for function in (rows_apart, one_row))
     fills = ["memset(args" in text or "st_clear, args" in text for text in (whole, part)]

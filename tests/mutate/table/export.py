@@ -41,8 +41,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the reader of .npy files passes over what stands behind the dictionary",
         "backends.host.standalone.npy:NPY_TEXT",
-        Text("return text->at == text->end && header->has_descr"),
-        "return header->has_descr",
+        Text("return text->at == text->end && has_descr"),
+        "return has_descr",
         ("tests/backends/host/test_npy.py",),
     ),
     Mutant(

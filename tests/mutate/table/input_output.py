@@ -57,8 +57,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a C function's names are taken by the program",
         "backends.host.program:ProgramEmitter.run",
-        "self.names.used |= names_in(own)",
-        "",
+        "self.names.used |= names_in(own := functions_of(self.function))",
+        "own = functions_of(self.function)",
         ("tests/test_custom_ops.py", "-k", "not_taken"),
     ),
     Mutant(

@@ -283,7 +283,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the planes of an image begin below its padding",
-        "backends.cpu.contraction.convolve:emit_convolved",
+        "backends.cpu.contraction.convolve:_sizes",
         "-window.padding[0]",
         "0",
         ON_PLANES,

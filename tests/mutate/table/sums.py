@@ -80,9 +80,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a convolution had before a chain is overwritten",
-        "backends.cpu.contraction.product_tile:ConvolutionTile._emit_join",
-        '"acc[r][{v}] += sum[r][{v}];"',
-        '"acc[r][{v}] = sum[r][{v}];"',
+        "backends.cpu.contraction.product_tile:ConvolutionTile.snippet",
+        '"acc[r][v] += sum[r][v];"',
+        '"acc[r][v] = sum[r][v];"',
         ACCURACY,
     ),
     Mutant(

@@ -25,6 +25,7 @@ from staged.backends.cpu.contraction.planes import (
     planes_support,
     window_value,
 )
+from staged.backends.cpu.contraction.product_tile import SHARED_STEPS
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
 from staged.backends.cpu.contraction.tile import Split, split_evenly
@@ -70,6 +71,11 @@ class WeightPlan:
     @property
     def rows(self) -> int:
         return self.blocks.large
+
+    @property
+    def is_short(self) -> bool:
+        """Return whether pixels of planes are used so rarely that a kernel needs constants to fill planes fast."""
+        return not is_plain(self.window) and self.spec.oc // self.spec.groups * self.spec.kh < SHARED_STEPS // 2
 
     @property
     def block_pixels(self) -> int:
@@ -229,6 +235,7 @@ def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> ContractionKerne
         table,
         body,
         [*support, *tiles],
+        is_shared=not plan.is_short,
         column_step=column_step,
     )
 

@@ -90,7 +90,8 @@ def _sizes(plan: WindowPlan, functions: list[list[Snippet]]) -> Table:
         "phase_step": window.phase_step if len(window.phases) > 1 else 0,
     }  # fmt: skip
     names = ", ".join(f"{{{', '.join(function.name for function in row)}}}" for row in functions)
-    offsets = ", ".join(map(str, plan.offsets))
+    offsets = f"{plan.spec.table.removesuffix('_sizes')}_offsets"
+    places = f"static const int32_t {offsets}[{plan.taps}] = {{{', '.join(map(str, plan.offsets))}}};"
     return Table(
         plan.spec.table,
         f"st_convolution_{plan.vector.dtype}",
@@ -99,11 +100,12 @@ def _sizes(plan: WindowPlan, functions: list[list[Snippet]]) -> Table:
             "window": window_value(window, plan.rows, is_plane), "inner": plan.inner, "outer": plan.outer,
             "groups": plan.spec.groups, "height": window.out[0], "block_rows": plan.rows, **planes,
             "weight": f"{{{', '.join(map(str, plan.weight_strides))}}}", "taps": plan.taps,
-            "offsets": "" if is_point else f"(const int32_t[]){{{offsets}}}", "chain": plan.chain or plan.inner,
+            "offsets": "" if is_point else offsets, "chain": plan.chain or plan.inner,
             "product" if is_point else "tile": f"{{{names}}}", "tile_rows": plan.channels.large,
             "tile_vectors": plan.vectors, "is_by_pixels": "true" if plan.pixels_outside else "",
             "is_plain": "true" if is_copy else "", "is_in_place": "true" if plan.is_in_place else "",
         },
+        "" if is_point else places,
     )  # fmt: skip
 
 

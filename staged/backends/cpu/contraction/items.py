@@ -88,12 +88,16 @@ class Table:
     """Lines above it."""
     fields: Mapping[str, object]
     """Their values as C; those that are 0 are left out."""
+    array: str = ""
+    """The definition of an array in a field."""
 
     @property
     def snippet(self) -> Snippet:
         """The definition."""
         t = Writer()
         t.comment(self.comment)
+        if self.array:
+            t.statement(self.array)
         with t.block(f"static const {self.type} {self.name} =", ";"):
             room = WIDTH - len(INDENT)
             parts = [part for each in members(self.fields) for part in re.split(r", (?=\.)", each)]
@@ -114,7 +118,7 @@ def kernel_with_sizes(
     is_shared: bool = True,
     column_step: int = 1,
 ) -> ContractionKernel:
-    """A kernel whose `body` is made of the address of its table, and of its parameters by name.
+    """A kernel: `body` builds its statements from the address of its table, and from its parameters by name.
 
     It becomes one function with those of other sizes, which may need scratch memory. If not, the sizes are constants.
     """
@@ -186,7 +190,7 @@ def finished(
         return (Do(call(epilogue.function, *sizes, *passed, *epilogue.numbers)),)
     code = for_ranges(epilogue.code, Ranges(column_step), ("cols",))
     given = [parameter.variable for parameter in code.parameters]
-    body = [s for s in code.body if not isinstance(s, Unused)]
+    body = [s for s in code.body if not (isinstance(s, Unused) and {*s.names} & {*given[: len(sizes)]})]
     used, stops = mentioned(body), {s.stop for s in body if isinstance(s, For)}
     found: dict[Variable, Expr] = dict(zip(given[len(sizes) :], passed, strict=True))
     names = Names()

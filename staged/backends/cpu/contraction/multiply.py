@@ -1,11 +1,15 @@
-"""Products of matrices by functions that the kernels of a program share: each kernel passes its sizes in a struct.
+"""Products of matrices by functions that receive the address of their sizes.
+
+    st_multiply_f32(a, b, c, &c_sizes, scratch, begin, end);
+
+A kernel with an epilogue has its statements in a loop over tiles:
 
     st_tile_f32 tile = {.item = begin};
-    while (st_next_tile_f32(&sizes, a, b, NULL, scratch, end, &tile)) {
-        epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, bias, y);
+    while (st_next_tile_f32(sizes, a, b, NULL, scratch, end, &tile)) {
+        ...
     }
 
-Products without an epilogue are one call of `st_multiply`. The compiler replaces the sizes by numbers.
+If it serves products of several sizes, `sizes` is a parameter. If not, the compiler replaces the sizes by numbers.
 
 Tested by `tests/backends/host/test_contraction_matmul.py`.
 """
@@ -27,6 +31,9 @@ from staged.backends.cpu.contraction.vectors import snippet_of
 from staged.code.expr import Expr, Field, Items, Name, Prefix, Variable, call
 from staged.code.tree import Declare, Statement, While
 from staged.code.types import word
+
+SHORT = 32
+"""Kernels of shorter sums have constant sizes: finding the next tile is a large part of their work."""
 
 
 def is_multiplied(plan: MatmulPlan) -> bool:
@@ -58,7 +65,8 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
         "c_matrix": has_result and _apart(plan, plan.c),
         "tile_rows": split.rows.large, "tile_cols": columns, "row_tiles": _counts(split.rows),
         "col_tiles": _counts(split.vectors), "tile": _braces(*(_braces(*(tile.name for tile in row)) for row in tiles)),
-        "item_tiles": _braces(plan.rows_per_item, plan.cols_per_item), "block": block < spec.k and block, "chain": plan.chain,
+        "item_tiles": _braces(plan.rows_per_item, plan.cols_per_item),
+        "block": block < spec.k and block, "chain": plan.chain,
         "copy_left": left and f"st_{left}_{dtype}", "left_row": left_row != block and left_row,
         "copy_right": right and f"st_{right}_{dtype}", "copies_last": copies_last and "true",
         "turn": turn and f"st_{turn}_{dtype}",
@@ -107,8 +115,9 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
             ),
         )
 
+    is_shared = spec.k >= SHORT
     return kernel_with_sizes(
-        spec, vector, plan.work_items, scratch_items, table, body, snippets, column_step=column_step
+        spec, vector, plan.work_items, scratch_items, table, body, snippets, is_shared, column_step=column_step
     )
 
 
@@ -216,7 +225,7 @@ static INLINE void st_copy_panel_$D(const $T *from, int64_t row, int64_t col, in
 }
 """,
     "transpose_panel": """\
-// Transposes `rows` columns, at most a vector of them. The last block of steps begins early enough to end with the others.
+// Transposes `rows` columns, at most a vector of them. The last block of steps ends with the others.
 static INLINE void st_transpose_rows_$D(const $T *from, int64_t col, int64_t rows, int64_t steps, $T *panel,
         int64_t step) {
     for (int64_t k = 0; k < steps; k += $LANES) {

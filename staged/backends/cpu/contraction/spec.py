@@ -53,7 +53,7 @@ class Epilogue:
     numbers: tuple[Expr, ...] = ()
     """Further arguments, if kernels with other numbers use the function, too."""
     code: Function | None = field(default=None, compare=False)
-    """The function, whose statements may stand in the place of its only call."""
+    """The function: its statements may replace its only call."""
 
     @property
     def passed(self) -> str:

@@ -176,8 +176,9 @@ static inline int64_t st_offset_of_tap_$D(const st_weights_$D *w, int64_t tap) {
 }
 
 // Adds the gradients of the weights of `channels` channels, from the pixels of some samples.
-static void st_add_weights_$D(const st_weights_$D *w, const $T *planes, int64_t plane_sample, int64_t channels,
-        const $T *d_y, int64_t d_y_row, int64_t d_y_sample, int64_t samples, int64_t pixels, $T *sums) {
+static inline __attribute__((always_inline)) void st_add_weights_$D(const st_weights_$D *w, const $T *planes,
+        int64_t plane_sample, int64_t channels, const $T *d_y, int64_t d_y_row, int64_t d_y_sample,
+        int64_t samples, int64_t pixels, $T *sums) {
     int64_t offset[$M];
     for (int64_t tap = 0; tap < w->tile_channels * w->tile_taps; ++tap) {
         offset[tap] = st_offset_of_tap_$D(w, tap);
@@ -205,8 +206,8 @@ static void st_add_weights_$D(const st_weights_$D *w, const $T *planes, int64_t 
 }
 
 // The gradients of the weights of a work item, in `result` or, if that is NULL, in scratch memory.
-static st_weight_sums_$D st_gradient_of_weights_$D(const st_weights_$D *w, int64_t item, const $T *x,
-        const $T *d_y, $T *scratch, $T *result) {
+static inline __attribute__((always_inline)) st_weight_sums_$D st_gradient_of_weights_$D(const st_weights_$D *w,
+        int64_t item, const $T *x, const $T *d_y, $T *scratch, $T *result) {
     const st_window window = w->window;
     const int64_t row = item / w->channel_blocks * w->rows, group = row / w->d_y_channels;
     const int64_t first = st_first_of(item % w->channel_blocks, w->channels, w->channel_blocks);
@@ -244,13 +245,9 @@ static st_weight_sums_$D st_gradient_of_weights_$D(const st_weights_$D *w, int64
                     st_zero_$D(into + pixels, w->padded - pixels);
                 }
             }
-            if (w->padded > 0) {
-                st_add_weights_$D(w, scratch, plane_sample, channels, padded, w->padded, w->rows * w->padded,
-                        samples, pixels, sums);
-            } else {
-                st_add_weights_$D(w, scratch, plane_sample, channels, from, d_y_row, d_y_sample, samples, pixels,
-                        sums);
-            }
+            const bool has_copy = w->padded > 0;
+            st_add_weights_$D(w, scratch, plane_sample, channels, has_copy ? padded : from,
+                    has_copy ? w->padded : d_y_row, has_copy ? w->rows * w->padded : d_y_sample, samples, pixels, sums);
         }
     }
     const st_weight_sums_$D all = {row, first * w->taps, w->rows, channels * w->taps, sums, w->sums_row};

@@ -33,6 +33,7 @@ from staged.code.shape import shape_of
 from staged.code.support.vectors import width_snippet
 from staged.code.tree import Declare, Function, Parameter, Statement, Unused
 from staged.code.types import INDEX, VOID, Space, pointer, scalar, word
+from staged.code.unused import without_copies
 from staged.code.uses import mentioned
 from staged.ir.buffers import aligned
 from staged.ir.loops import ArrayRef, CallSupport, Load, Loop, Nest, Tile, dims_in, walk
@@ -107,7 +108,7 @@ def kernel_of(
     if has_range:
         deal_out(low, begin, end)
     low.body(nest.body)
-    body = low.code.body
+    body = without_copies(low.code.body)
     first, last = unused_parameters(nest, given, body)
     code = Function(name, tuple(parameters), (*places, *first, *body, *last), tuple(comments))
     return KernelText(

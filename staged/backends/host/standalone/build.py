@@ -103,7 +103,7 @@ text: those of gcc 12 give wrong numbers.
 _DISPATCH = """
 `{name}.c` is the program to read, and to compile alone for any processor. {others} are the same for wider vectors; on
 x86-64 `{name}_dispatch.c` takes the widest that the processor has when the program runs. So one build is fast on every
-machine.
+machine. `{name}_common.h` has the support functions that are the same in all of them.
 """
 _THREADS = "`--threads` is one per processor core if it is not given.\n"
 

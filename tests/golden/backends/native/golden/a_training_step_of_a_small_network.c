@@ -91,36 +91,6 @@ static inline __attribute__((always_inline)) void out_epilogue(int64_t batch, in
     }
 }
 
-// 4 x 2 dot products of 8 items side by side, each in 8 partial sums
-static __attribute__((noinline)) void out_dot_4x2(const float *restrict left, const float *restrict right,
-        int64_t batch, int64_t col, const float *bias, float *out) {
-    f32v acc[8];
-    #pragma GCC unroll 8
-    for (int64_t i = 0; i < 8; ++i) {
-        acc[i] = (f32v){0};
-    }
-    for (int64_t k = 0; k < 8; k += 8) {
-        const f32v x0 = *(const f32v_u *)(left + k);
-        const f32v x1 = *(const f32v_u *)(left + 8 + k);
-        const f32v x2 = *(const f32v_u *)(left + 16 + k);
-        const f32v x3 = *(const f32v_u *)(left + 24 + k);
-        #pragma GCC unroll 2
-        for (int64_t s = 0; s < 2; ++s) {
-            const f32v y = *(const f32v_u *)(right + s * 8 + k);
-            acc[s * 4] = st_fma_f32v(x0, y, acc[s * 4]);
-            acc[s * 4 + 1] = st_fma_f32v(x1, y, acc[s * 4 + 1]);
-            acc[s * 4 + 2] = st_fma_f32v(x2, y, acc[s * 4 + 2]);
-            acc[s * 4 + 3] = st_fma_f32v(x3, y, acc[s * 4 + 3]);
-        }
-    }
-    float tile[8] __attribute__((aligned(32)));
-    #pragma GCC unroll 1
-    for (int64_t i = 0; i < 8; i += 8) {
-        st_sum_lanes_f32(acc + i, tile + i);
-    }
-    out_epilogue(batch, col, 0, 2, 4, tile, 4, bias, out);
-}
-
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // fused: matmul, add
 // (16, 8) @ (8, 4), f32
@@ -130,8 +100,10 @@ static void out(const float *restrict h, const float *restrict weight, const flo
         const int64_t batch = 0;
         const float *const left = weight;
         const float *const right = h;
-        for (int64_t col = 0; col < 16; col += 2) {
-            out_dot_4x2(left, right + col * 8, batch, col, bias, out);
+        float sums[8] __attribute__((aligned(32)));
+        for (int64_t column = 0; column < 16; column += 2) {
+            st_dots_f32_4x2_turned(left, 8, right + column * 8, 8, 8, sums);
+            out_epilogue(batch, column, 0, 2, 4, sums, 4, bias, out);
         }
     }
 }
@@ -236,8 +208,8 @@ static const st_product_f32 update_weight_sizes = {
 
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
-static void update_weight(const float *d_hidden, const float *x, float *weight, float *scratch, int64_t begin,
-        int64_t end) {
+static void update_weight(const float *restrict d_hidden, const float *restrict x, float *weight,
+        float *restrict scratch, int64_t begin, int64_t end) {
     st_tile_f32 tile = {.item = begin};
     while (st_next_tile_f32(&update_weight_sizes, x, d_hidden, NULL, scratch, end, &tile)) {
         update_weight_epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, weight,
@@ -271,8 +243,8 @@ static const st_product_f32 update_weight_2_sizes = {
 
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
-static void update_weight_2(const float *d_out, const float *h, float *weight, float *scratch, int64_t begin,
-        int64_t end) {
+static void update_weight_2(const float *restrict d_out, const float *restrict h, float *weight,
+        float *restrict scratch, int64_t begin, int64_t end) {
     st_tile_f32 tile = {.item = begin};
     while (st_next_tile_f32(&update_weight_2_sizes, d_out, h, NULL, scratch, end, &tile)) {
         update_weight_epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, weight, 8);
