@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
+from staged.backends.cpu.contraction.spec import MatmulSpec
 from staged.backends.cpu.contraction_call import emit_contraction, spec_of
 from staged.backends.cpu.nest.kernel import emit_kernel, kernel_of
 from staged.code.common_names import common_words, with_common_names
@@ -264,7 +265,8 @@ class KernelLibrary:
         self, op: Op, name: str, epilogue: tuple[Function, Numbers] | None = None, in_place: Pairs = (), step: int = 0
     ) -> KernelText:
         """A contraction, which has the table of the first one of equal sizes."""
-        sizes = spec_of(op), "nest" in op.attrs  # an epilogue stores the result itself
+        spec = spec_of(op)
+        sizes = spec, isinstance(spec, MatmulSpec) and "nest" in op.attrs  # an epilogue stores the product itself
         if sizes not in self.tables:
             self.tables[sizes] = self.names.fresh(f"{name}_sizes")
         return emit_contraction(op, name, self.machine, self.site, self.tables[sizes], epilogue, in_place, step)

@@ -164,7 +164,8 @@ class EqualFunctions:
         used = names_used(body)
         kept = [number for number, each in enumerate(first.parameters) if each.text in used]
         old = tuple(first.parameters[number] for number in kept)
-        name = first.name if first.name == "_".join(own) else self.fresh("_".join(own))
+        wish = "_".join(own)
+        name = wish if first.name == wish else self.fresh(wish)
         function = replace(first, name=name, parameters=(*old, *final.values()), body=body)
         rows = list(zip(*parameters, strict=True)) or [() for _ in users]
         calls = {
