@@ -269,10 +269,12 @@ class CodeBuilder:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Inside, statements are added to a block in braces."""
+        """Inside, statements are added to a block, which has braces if it declares something."""
         with self.nested() as inner:
             yield
-        self.add(Block(tuple(inner)))
+        has_names = any(isinstance(each, Declare | DeclareStruct | DeclareTable) for each in inner)
+        for each in (Block(tuple(inner)),) if has_names else inner:
+            self.add(each)
 
     @contextmanager
     def loop(
