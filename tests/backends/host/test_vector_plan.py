@@ -139,3 +139,21 @@ def test_a_kernel_that_is_one_piece_has_no_range() -> None:
     program = st.function(lambda x: st.sum(x), target="x86-64-v3").stage(x)
     assert "static void sum(const float *x, float *x_total) {" in program.source
     assert program(x) == x.sum()
+
+
+def test_a_copy_of_ragged_rows_has_one_loop_and_a_result_in_the_place_of_its_operand_two():
+    x, rows = np.arange(2250, dtype=np.float32).reshape(45, 50), np.array([7, 0, 44])
+    copied = st.function(lambda x, rows: x[rows], target="x86-64-v3")
+    source = copied.stage(x, rows).source
+    assert "j < 42 ? j : 42" in source and "x_2[" not in source and source.count("for (int64_t j") == 1, source
+    np.testing.assert_array_equal(copied(x, rows), x[rows])
+    v = st.Variable(x.copy())
+
+    @st.function(target="x86-64-v3")
+    def scaled(y):
+        v.value = v.value * 0.5 + y
+
+    source = scaled.stage(x[0]).source
+    assert " ? j : " not in source and source.count("for (int64_t j") == 2 and "memcpy" not in source, source
+    scaled(x[0])
+    np.testing.assert_array_equal(v.value, x * 0.5 + x[0])

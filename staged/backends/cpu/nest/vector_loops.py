@@ -132,8 +132,9 @@ class VectorLoops:
             start = whole
         rest = 0 if extent is None or extent < lanes else extent % lanes
         # Computed again, a result may not overwrite an operand: the copy costs more than the loop over the rest.
-        is_wide = extent is None and low.least.get(axis, 0) >= lanes and not low.nest.in_place
-        repeats = (rest or is_wide) and may_repeat(loop, self.vectors.speller, pays=is_wide or rest > 1)
+        is_wide = extent is None and low.least.get(axis, 0) >= lanes
+        pays = (is_wide or rest > 1) and not low.nest.in_place
+        repeats = (rest > 0 or pays) and may_repeat(loop, self.vectors.speller, pays)
         if repeats:
             self.stored_twice |= {s.array for s in loop.body if isinstance(s, Store)}
         if repeats and count == 1 and not any(is_sum(s) for s in loop.body):

@@ -56,9 +56,11 @@ static void softmax(const float *logits, float *softmax, unsigned char *scratch,
             *(f32v_u *)(row + 84) = logits_difference_exponential;
         }
         const float logits_softmax_total = st_sum4_f32v(logits_softmax_total_v);
-        for (int64_t j = 0; j < 100; j += 16) {
-            const int64_t at = j < 84 ? j : 84;
-            *(f32v_u *)(softmax + i * 100 + at) = *(const f32v_u *)(row + at) / logits_softmax_total;
+        for (int64_t j = 0; j < 96; j += 16) {
+            *(f32v_u *)(softmax + i * 100 + j) = *(const f32v_u *)(row + j) / logits_softmax_total;
+        }
+        for (int64_t j = 96; j < 100; ++j) {
+            softmax[i * 100 + j] = row[j] / logits_softmax_total;
         }
     }
 }
