@@ -240,7 +240,7 @@ def test_nothing_is_seen_of_no_keys_and_no_queries_see_nothing() -> None:
 def test_the_text_has_blocks_and_their_names() -> None:
     text = st.function(causal, target="portable").stage(*SMALL).source
     assert "for (int64_t head = 0; head < 2; ++head)" in text
-    for name in ("scores(", "kept(", "shares", "scaled"):
+    for name in ("scores", "kept(", "shares", "scaled"):
         assert name in text, name
 
 

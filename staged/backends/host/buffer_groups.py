@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from staged.backends.host.loop_structs import LoopStruct, Slot, loop_structs
@@ -47,11 +47,11 @@ class Group:
     """The loop that has a struct for each iteration."""
 
 
-def groups_of(function: Function, plan: Plan, others: Container[Buffer]) -> dict[Buffer, str]:
-    """The name of the struct of each buffer that is in one, besides `others`; none in a program with few buffers or
-    with a device.
+def groups_of(function: Function, plan: Plan, loops: Mapping[Buffer, LoopStruct]) -> dict[Buffer, str]:
+    """The name of the struct of each buffer that is in one, besides those of `loops`; none in a program with few buffers
+    or with a device.
     """
-    buffers = [buffer for buffer in plan.arena_buffers() if buffer not in others]
+    buffers = [buffer for buffer in plan.arena_buffers() if buffer not in loops]
     if plan.device_bytes or len(buffers) <= MOST_FIELDS:
         return {}
     roles: dict[str, list[Buffer]] = {}
@@ -63,7 +63,8 @@ def groups_of(function: Function, plan: Plan, others: Container[Buffer]) -> dict
         equal = {buffer: _struct_of(path, role) for buffer, path in _equal_layers(members).items()}
         found |= equal
         found |= dict(_divided([each for each in members if each not in equal], role, role))
-    clashes = {_without_numbers(name) for name in {*found.values()} & {c_identifier(each.name) for each in buffers}}
+    taken = {c_identifier(each.name) for each in buffers} | {each.array for each in loops.values()}
+    clashes = {_without_numbers(name) for name in {*found.values()} & taken}
     return {
         buffer: f"{name}_state" if _without_numbers(name) in clashes else name for buffer, name in found.items() if name
     }

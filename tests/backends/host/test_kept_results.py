@@ -56,7 +56,7 @@ def copies(program: Program) -> list[str]:
 def test_the_weights_of_a_network_are_computed_in_the_results() -> None:
     staged = st.function(train, target="portable")
     program = staged.stage(X, 3)
-    assert [each.split(",")[0] for each in copies(program)] == ["args->blocks[layer].norm_running_var", "m->x_history"]
+    assert [each.split(",")[0] for each in copies(program)] == ["m->x_history"]
     assert "args->blocks[layer].linear_weight" in program.source
     assert "*args->blocks[layer].norm_num_batches_tracked =" in program.source
     with st.eager():
@@ -135,4 +135,4 @@ def test_statistics_are_updated_where_they_are() -> None:
     program = st.function(step, target="portable").stage(X, 3)
     assert "m->new_" not in body(program)
     assert not re.search(r"int64_t \w*num_batches_tracked", body(program))
-    assert len([each for each in copies(program) if "running" in each]) == 1  # the ones that a weight has, too
+    assert not any("running" in each for each in copies(program))
