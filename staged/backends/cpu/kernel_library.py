@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from staged.backends.cpu.contraction.spec import MatmulSpec
 from staged.backends.cpu.contraction_call import emit_contraction, spec_of
 from staged.backends.cpu.nest.kernel import emit_kernel, kernel_of
 from staged.code.common_names import common_words, with_common_names
@@ -20,6 +19,7 @@ from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
 from staged.code.scopes import declared_within, renamed
 from staged.code.sizes import MOST, Numbers, Sized, merged
+from staged.code.support.library import Snippet
 from staged.code.tree import Function
 from staged.code.uses import functions_called
 from staged.code.writer import Names
@@ -65,8 +65,8 @@ class KernelLibrary:
         self.site = site
         self.known: dict[object, KernelText] = {}
         """By loop nest and schedule, and by source code without names and comments."""
-        self.tables: dict[object, str] = {}
-        """By sizes of a contraction: the name of its table."""
+        self.tables: dict[object, dict[str, Snippet]] = {}
+        """By sizes of a contraction, tables by name. An epilogue stores the result itself: its table has less."""
         self.users: dict[str, list[Op]] = {}
         """By function, the kernels that it is for."""
 
@@ -264,12 +264,15 @@ class KernelLibrary:
     def product(
         self, op: Op, name: str, epilogue: tuple[Function, Numbers] | None = None, in_place: Pairs = (), step: int = 0
     ) -> KernelText:
-        """A contraction, which has the table of the first one of equal sizes."""
-        spec = spec_of(op)
-        sizes = spec, isinstance(spec, MatmulSpec) and "nest" in op.attrs  # an epilogue stores the product itself
-        if sizes not in self.tables:
-            self.tables[sizes] = self.names.fresh(f"{name}_sizes")
-        return emit_contraction(op, name, self.machine, self.site, self.tables[sizes], epilogue, in_place, step)
+        """A contraction, which has the table of the first one of equal sizes, if their tables are equal."""
+        tables = self.tables.setdefault(spec_of(op), {})
+        for table in (*tables, ""):
+            table = table or self.names.fresh(f"{name}_sizes")
+            made = emit_contraction(op, name, self.machine, self.site, table, epilogue, in_place, step)
+            own = next((each for each in made.functions if each.name == table), None)
+            if own is None or tables.setdefault(table, own) == own:
+                break
+        return made
 
 
 def _as_one(kernel: KernelText, one: KernelText) -> KernelText:
