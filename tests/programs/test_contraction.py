@@ -141,4 +141,4 @@ def test_the_variable_is_the_default_of_contract(monkeypatch: pytest.MonkeyPatch
 def test_sums_of_products_are_fused() -> None:
     x, y, _ = numbers()
     source = st.function(lambda x, y: (st.sum(x * y), x @ y)).stage(x, y).source
-    assert source.count("st_fma_") >= 2
+    assert "st_fma_" in source and "st_dots_" in source

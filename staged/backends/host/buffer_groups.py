@@ -48,8 +48,8 @@ class Group:
 
 
 def groups_of(function: Function, plan: Plan, loops: Mapping[Buffer, LoopStruct]) -> dict[Buffer, str]:
-    """The name of the struct of each buffer that is in one, besides those of `loops`; none in a program with few buffers
-    or with a device.
+    """The name of the struct of each buffer that is in one, besides those of `loops`; none in a program with few
+    buffers or with a device.
     """
     buffers = [buffer for buffer in plan.arena_buffers() if buffer not in loops]
     if plan.device_bytes or len(buffers) <= MOST_FIELDS:

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from staged.code.support.lanes import lanes_snippet
 from staged.code.support.library import Snippet, headers, made_of
 from staged.code.support.variety import FORMATS, VARIETIES, Variety, bits_snippet
 
@@ -513,7 +512,10 @@ def _sqrt(v: Variety) -> str:
     """By the one instruction that takes those of a vector: without a vectoriser no loop over the lanes becomes it."""
     if not v.is_vector:
         return f"const {v.T} y = {v.root('x')};\n"
-    holds = "(ST_VECTOR_BYTES == 64 && defined(__AVX512F__)) || (ST_VECTOR_BYTES < 64 && defined(__AVX__))"
+    if v.lanes:
+        holds = f"defined({'__AVX512F__' if v.lanes * v.format.bits == 512 else '__AVX__'})"
+    else:
+        holds = "(ST_VECTOR_BYTES == 64 && defined(__AVX512F__)) || (ST_VECTOR_BYTES < 64 && defined(__AVX__))"
     instruction = "vsqrtps" if v.format.bits == 32 else "vsqrtpd"
     return f"""\
 {v.T} y = x;
@@ -569,8 +571,6 @@ class Function:
     uses_libm: bool = False
 
     def snippet(self, v: Variety) -> Snippet:
-        if v.lanes and not self.uses_libm:
-            return self.of_wide(v)
         v = replace(v, called=[])
         comment = self.comment if isinstance(self.comment, str) else self.comment[v.format.dtype]
         function = v.function(self.name, comment, self.body(v), self.arguments)
@@ -579,21 +579,6 @@ class Function:
         needs = (*v.base_snippets, *(others[name] for name in function.calls if name in others))
         includes = headers("math") if self.uses_libm else ()
         return made_of(function.name, function, needs=needs, includes=includes)
-
-    def of_wide(self, v: Variety) -> Snippet:
-        """The function of half a vector: that of a whole one, whose other lanes are not used."""
-        whole = replace(v, lanes=0)
-        wide = [f"wide_{x}" for x in self.arguments]
-        called = f"st_{self.name}_{whole.suffix}"
-        lines = [f"{whole.T} {', '.join(f'{name} = {{0}}' for name in wide)}, wide_y;", f"{v.T} y;"]
-        lines += [f"memcpy(&wide_{x}, &{x}, sizeof {x});" for x in self.arguments]
-        lines += [f"wide_y = {called}({', '.join(wide)});", "memcpy(&y, &wide_y, sizeof y);"]
-        function = replace(v, called=[called]).function(
-            self.name, f"{called} of half a vector", "\n".join(lines), self.arguments
-        )
-        return made_of(
-            function.name, function, needs=(lanes_snippet("f32", v.lanes or 0), called), includes=headers("string")
-        )
 
 
 FUNCTIONS = (
