@@ -27,11 +27,8 @@ FEWEST_IN_FAMILIES = 4
 
 def can_be_early(chain: Chain) -> bool:
     """Return whether the ops among the pieces that belong to none may come before the first piece."""
-    inside = {op for piece in chain.pieces for op in piece}
-    effects = [effect for op in inside for each in walk_op(op) for effect in each.effects]
-    ops = chain.block.ops
-    first, last = ops.index(chain.pieces[0][0]), ops.index(chain.pieces[-1][-1])
-    among = [op for op in ops[first:last] if op not in inside]
+    among, inside = chain.among, (inner for piece in chain.pieces for op in piece for inner in walk_op(op))
+    effects = [effect for op in inside for effect in op.effects]
     writes = {effect.target for op in among for effect in op.effects if effect.kind == "write"}
     return (
         not any(operand in chain.numbers for op in among for operand in op.operands)

@@ -46,6 +46,13 @@ class Chain:
     def count(self) -> int:
         return len(self.pieces)
 
+    @property
+    def among(self) -> list[Op]:
+        """The ops from the first to the last piece that belong to none."""
+        inside, ops = {op for piece in self.pieces for op in piece}, self.block.ops
+        first, last = ops.index(self.pieces[0][0]), ops.index(self.pieces[-1][-1])
+        return [op for op in ops[first:last] if op not in inside]
+
     def row(self, value: Value) -> Row:
         """The value of each piece that corresponds to `value`."""
         return self.rows[self.numbers[value]]

@@ -144,9 +144,7 @@ class _Roller(Copier):
             if isinstance(source, Read) and source.at is not None:
                 self.reads.setdefault(source.at, []).append(source)
         for chain in plan.chains:
-            ops = chain.block.ops
-            first, last = ops.index(chain.pieces[0][0]), ops.index(chain.pieces[-1][-1])
-            self.read_early[chain.pieces[0][0]] = [op for op in ops[first:last] if op not in self.in_chain]
+            self.read_early[chain.pieces[0][0]] = chain.among
         self.done = self.in_chain - self.chain_at.keys() - self.reads.keys()
 
     def run(self, function: Function) -> Function:

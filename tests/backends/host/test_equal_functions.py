@@ -17,17 +17,9 @@ from staged.code.printer import print_body
 from staged.code.tree import Comment, Do, For, If
 from staged.code.types import INDEX, CType, word
 from staged.code.writer import Names
+from tests.backends.host.test_buffer_groups import Pair, X
 
 STRICT = "-O1 -Wall -Wextra -Wconversion -Wshadow -Wpedantic -Wstrict-prototypes -Werror"
-X = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(4, 4)
-
-
-class Pair(nn.Module):
-    def __init__(self, size: int) -> None:
-        self.up, self.down = nn.Linear(4, size), nn.Linear(size, 4)
-
-    def forward(self, x):
-        return self.down(st.tanh(self.up(x)))
 
 
 class Net(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 import staged as st
 from staged.runtime.machine import native_machine
@@ -53,33 +54,20 @@ def test_large_zeros_are_shared_by_threads(monkeypatch):
     assert not np.asarray(found()).any()
 
 
-def test_variables_of_equal_zeros_are_each_filled():
-    """A fill is never a copy of another one, though zeros of one shape are one op."""
-    first, second = (st.Variable(np.ones(10), name=name) for name in ("first", "second"))
+@pytest.mark.parametrize(("value", "fill"), [(0.0, "memset"), (1.0, "fill_with_ones")])
+def test_variables_of_equal_fills_are_each_filled(value: float, fill: str) -> None:
+    """A fill is never a copy of another one, though equal fills of one shape are one op."""
+    filled = st.zeros if value == 0.0 else st.ones
+    first, second = (st.Variable(np.full(10, 5.0), name=name) for name in ("first", "second"))
 
     @st.function
     def begin(x):
-        first.value = st.zeros(10, dtype=st.f64)
-        second.value = st.zeros(10, dtype=st.f64)
+        first.value = filled(10, dtype=st.f64)
+        second.value = filled(10, dtype=st.f64)
         first.value = first.value + x
         return second.value + 1.0
 
     text = begin.stage(2.0).source
-    assert text.count("memset(args->") == 2 and "memcpy" not in text
-    assert begin(2.0).tolist() == [1.0] * 10 and first.numpy().tolist() == [2.0] * 10 and not second.numpy().any()
-
-
-def test_variables_of_equal_ones_are_each_filled():
-    """Both are filled by the function of ones, which is called twice."""
-    first, second = (st.Variable(np.zeros(10), name=name) for name in ("first", "second"))
-
-    @st.function
-    def begin(x):
-        first.value = st.ones(10, dtype=st.f64)
-        second.value = st.ones(10, dtype=st.f64)
-        first.value = first.value + x
-        return second.value + 1.0
-
-    text = begin.stage(2.0).source
-    assert text.count("    fill_with_ones(args->") == 2 and "memcpy" not in text
-    assert begin(2.0).tolist() == [2.0] * 10 and first.numpy().tolist() == [3.0] * 10 and (second.numpy() == 1).all()
+    assert text.count(f"    {fill}(args->") == 2 and "memcpy" not in text
+    assert begin(2.0).tolist() == [value + 1.0] * 10
+    assert first.numpy().tolist() == [value + 2.0] * 10 and (second.numpy() == value).all()

@@ -90,7 +90,7 @@ def _sizes(plan: WindowPlan, functions: list[list[Snippet]]) -> Table:
         "phase_step": window.phase_step if len(window.phases) > 1 else 0,
     }  # fmt: skip
     names = ", ".join(f"{{{', '.join(function.name for function in row)}}}" for row in functions)
-    offsets = f"{plan.spec.table.removesuffix('_sizes')}_offsets"
+    offsets = _beside(plan, "offsets")
     places = f"static const int32_t {offsets}[{plan.taps}] = {{{', '.join(map(str, plan.offsets))}}};"
     return Table(
         plan.spec.table,
@@ -116,9 +116,12 @@ def _tile_function(plan: WindowPlan, tile: ProductTile | ConvolutionTile) -> Sni
     outer, inner = plan.weight_strides
     constants = {"a_row": outer, "a_channel": inner, "b_channel": plan.window.channel_items(plan.rows),
                  "taps": plan.taps, "channels": plan.inner, "chain": plan.chain or plan.inner}  # fmt: skip
-    return fixed_function(
-        f"{plan.spec.table.removesuffix('_sizes')}_tile_{tile.shape}", tile, constants, "offsets", plan.offsets
-    )
+    return fixed_function(_beside(plan, f"tile_{tile.shape}"), tile, constants, "offsets", plan.offsets)
+
+
+def _beside(plan: WindowPlan, part: str) -> str:
+    """The name of what belongs to a table of sizes."""
+    return f"{plan.spec.table.removesuffix('_sizes')}_{part}"
 
 
 _SUMS = 32

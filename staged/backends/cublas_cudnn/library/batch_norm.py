@@ -47,6 +47,8 @@ class BatchNorms:
         self.users = users
         self.elements: dict[Value, Value] = {}
         """By sequence that a loop collects: its element in an iteration."""
+        self.collected: set[Value] = set()
+        """The variances in whose place loops collect 1/std."""
         for op in walk_ops(function.block):
             if op.declared in (FOR, WHILE):
                 self.elements.update(zip(Loop(op).collected, Loop(op).elements, strict=False))
@@ -68,6 +70,8 @@ class BatchNorms:
         if not _fits(x, eps) or _count(x) < 2:
             return None
         is_collected = self.is_collected(op.results[2], eps)
+        if is_collected:
+            self.collected.add(op.results[2])
         running = running_statistics(op, self.users, self.places_in(block), _count(x), is_collected)
         if running is not None:
             return self.with_running(op, running, is_collected)
@@ -135,8 +139,7 @@ class BatchNorms:
         few = _per_channel(x)
         kept, *saved = self.saved.get(op.operands[3], (None,))
         read = op.operands[3].made_by(SEQUENCE_GET)
-        element = self.elements.get(read.operands[0]) if read is not None else None
-        is_collected = element in self.saved and self.is_collected(element, eps)
+        is_collected = read is not None and self.elements.get(read.operands[0]) in self.collected
 
         def write(context: RecordContext, ct: Array, x: Array, mean: Array, variance: Array, *weight: Array) -> Any:
             rstd = variance if is_collected else rsqrt(variance + eps)
