@@ -461,7 +461,7 @@ import builtins
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from staged.ir.types import Extent
+from staged.ir.sizes import Extent
 from staged.ops.array import Array
 from staged.ops.sorting import Sorted
 

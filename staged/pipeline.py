@@ -11,7 +11,7 @@ from staged.autodiff.fulfil import fulfil_transforms
 from staged.backends.contract import BackEnd, Emitted
 from staged.backends.registry import choose
 from staged.base.depth import goes_deep
-from staged.base.garbage import rare_collections
+from staged.base.garbage import RareCollections
 from staged.batching.vmap import expand_vmap
 from staged.errors import UnsupportedError
 from staged.ir.functions import every_function, map_functions
@@ -207,7 +207,7 @@ def lower(
 
 
 @goes_deep
-@rare_collections()
+@RareCollections()
 def build(function: Function, machine: Machine, check_nan: bool = False, watch: Watch | None = None) -> Built:
     """Text for a traced function on a machine; with `check_nan` the program stops at the first NaN or infinity."""
     seconds: dict[str, float] = {}

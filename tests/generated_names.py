@@ -45,7 +45,7 @@ def labels(count: int, classes: int) -> Any:
 
 @named(
     "epoch total x y loss",
-    "initial values: initial_linear_weight_uniform; "
+    "initial values: initial_linear_uniform; "
     "forward: linear1_relu linear3 cross_entropy; backward: d_linear3_relu; "
     "update: update_linear1_weight update_linear1_bias update_linear3_weight update_linear3_bias",
 )

@@ -207,9 +207,9 @@ def test_arrays_of_the_module_keep_their_names_and_are_defaults(tmp_path: Path) 
 
     st.function(charge).stage(3.0).export(tmp_path)
     np.testing.assert_array_equal(np.load(tmp_path / "SOC.npy"), SOC)
-    text, header = (tmp_path / "README.md").read_text(), (tmp_path / "charge_weights.h").read_text()
+    text, header = (tmp_path / "README.md").read_text(), (tmp_path / "charge_arrays.h").read_text()
     assert "| `--SOC` | f64 (4,), a .npy file (default: SOC.npy) |" in text and "`SOC.npy` has arrays" in text
-    assert ": SOC.npy" in header
+    assert '"SOC.npy"' in header
 
 
 def test_large_files_are_mapped(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from staged.autodiff.forward import FORWARDS, Forward
 from staged.autodiff.residuals import ExtraResults, Prologue
 from staged.autodiff.reverse import REVERSES, Reverse, made_in
 from staged.ir.builder import OpenBlock
+from staged.ir.names import FieldName, name_of
 from staged.ir.nodes import Op, Value
 from staged.ir.structure import IF, SCOPE
 from staged.source import in_backward
@@ -64,7 +65,7 @@ def reverse_branches(reverse: Reverse, op: Op, env: Cotangents) -> None:
     blocks = [block.block for block in opened]
     again = reverse.builder.op(IF, [op.operands[0]], types, blocks=blocks, where=where)
     for value, result in zip(outward, again.results, strict=True):
-        result.hint = d_name(value)
+        result.hint = d_name(value) or FieldName(f"d_{name_of(value)}")
         env.set(value, result)
 
 

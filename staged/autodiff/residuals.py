@@ -29,9 +29,10 @@ from staged.ir.declaration import prims
 from staged.ir.names import as_name
 from staged.ir.nodes import PURE, Block, Op, Value
 from staged.ir.nouns import noun_of
+from staged.ir.sizes import Size, dims_in
 from staged.ir.structure import COMPOSITE, FOR, SEQUENCE_GET
 from staged.ir.trips import COUNT, Integers, constant_of, trip_bound
-from staged.ir.types import Dim, SequenceType, TensorType, dims_of
+from staged.ir.types import SequenceType, TensorType, dims_of
 from staged.ir.views import Loop
 
 _CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source", "size"))
@@ -296,7 +297,8 @@ class _Fetcher:
         """Return whether an op works on a dimension that has its size here, another one in every iteration."""
         own = {size.attrs["dim"] for size in self.block.ops if size.declared is prims.DIM}
         mentioned = {dim for value in (*op.operands, *op.results) for dim in dims_of(value.type)}
-        return bool(own & {*mentioned, *(attr for attr in op.attrs.values() if isinstance(attr, Dim))})
+        attrs = {dim for attr in op.attrs.values() if isinstance(attr, Size) for dim in dims_in(attr)}
+        return bool(own & {*mentioned, *attrs})
 
     def hoist(self, value: Value) -> Value:
         """Recompute `value`, and all that it is made of, before the reverse loop; returns its copy there."""

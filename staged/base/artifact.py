@@ -100,8 +100,9 @@ class Parameter:
     struct holds the number itself. An array on another `device` than 'cpu' is an address there, a multiple of
     `alignment` bytes and of the size of an element. `written` says of a variable whether the program may change it.
 
-    For a generator of random numbers `part` is 'seed' or 'counter': an exported program takes these as numbers with the
-    default `start`, except one that is set before it is read (`is_set_first`).
+    For a size that the shapes of arrays have `part` is 'size'. For a generator of random numbers it is 'seed' or
+    'counter': an exported program takes these as numbers with the default `start`, except one that is set before it is
+    read (`is_set_first`).
     """
 
     field: str
@@ -127,6 +128,11 @@ class Parameter:
     array: str = ""
     """The array of structs, one for each layer, that has the field; empty if the field itself is an array. Without an
     `index`: the struct of a layer that has the field."""
+
+    @property
+    def is_size(self) -> bool:
+        """Return whether it is the size of a dimension, by its name, which the caller finds in the shapes of arrays."""
+        return self.part == "size"
 
     @property
     def entry(self) -> str:

@@ -15,8 +15,8 @@ from staged.ir.builder import Builder, OpenBlock
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Label, Op, Value
 from staged.ir.op_table import OpTable
+from staged.ir.sizes import Extent
 from staged.ir.structure import RAISE
-from staged.ir.types import Extent
 from staged.ops.record import RecordContext
 from staged.source import Position
 

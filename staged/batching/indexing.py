@@ -10,7 +10,8 @@ from staged.batching.lanes import each_lane
 from staged.batching.values import emit, i64_scalar, repeat, spread_to, unchecked
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op
-from staged.ir.types import Extent, i64
+from staged.ir.sizes import Extent
+from staged.ir.types import i64
 from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.comparisons import logical_and
@@ -41,7 +42,7 @@ def _moved(x: Array, source: int, target: int) -> Array:
     return emit(prims.PERMUTE, [x], {"axes": tuple(order)})[0] if order != sorted(order) else x
 
 
-def _positions(indices: Array, extent: int) -> Array:
+def _positions(indices: Array, extent: Extent) -> Array:
     """Checked indices (size, ...) into one axis of each element, as positions in an axis of all elements."""
     lane = iota(indices.shape, 0)
     return indices + lane * extent
@@ -53,7 +54,6 @@ def _pick(x: Array, x_batched: bool, positions: Array, axis: int) -> Array:
     if not x_batched:
         return _moved(unchecked(prims.TAKE, [x, positions], axis=axis), axis, 0)
     extent = x.shape[axis + 1]
-    assert isinstance(size, int) and isinstance(extent, int)
     rows = _moved(x, axis + 1, 1)
     rest = rows.shape[2:]
     (flat,) = emit(prims.RESHAPE, [rows], {"shape": (size * extent, *rest)})
@@ -81,8 +81,6 @@ def gather(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exten
         return emit(prims.TAKE, operands, {**op.attrs, "axis": axis + 1})
     if not flags[0]:
         return [_moved(emit(prims.TAKE, operands, dict(op.attrs))[0], axis, 0)]
-    if not _is_static(size, x.shape[axis + 1]):
-        return each_lane(op, operands, flags, size)
     return [_pick(x, True, _checked(indices, x.shape[axis + 1], op.attrs.get("meaning", "index")), axis)]
 
 
@@ -95,8 +93,6 @@ def scatter(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     if not flags[1]:
         return emit(op.declared, [x, indices, updates], {**op.attrs, "axis": axis + 1})
     extent = x.shape[axis + 1]
-    if not isinstance(size, int) or not isinstance(extent, int):
-        return each_lane(op, operands, flags, size)
     rows = _moved(x, axis + 1, 1)
     (flat,) = emit(prims.RESHAPE, [rows], {"shape": (size * extent, *rows.shape[2:])})
     # (size, *rest[:axis], *indices, *rest[axis:]) -> (size, *indices, *rest)
@@ -117,8 +113,6 @@ def read_window(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: 
     own = [axis for axis, flag in enumerate(flags[1:]) if flag]
     if not own:
         return emit(prims.DYNAMIC_SLICE, [x, i64_scalar(0), *starts], {"sizes": (size, *sizes)})
-    if not _is_static(size, *(x.shape[axis + flags[0]] for axis in own), *(sizes[axis] for axis in own)):
-        return each_lane(op, operands, flags, size)
     shape = x.shape[1:] if flags[0] else x.shape
     common = [i64_scalar(0) if axis in own else start for axis, start in enumerate(starts)]
     kept = tuple(shape[axis] if axis in own else extent for axis, extent in enumerate(sizes))

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from staged.batching.values import count_of, emit, i64_scalar
 from staged.ir.declaration import prims
 from staged.ir.nodes import Label, Op
+from staged.ir.sizes import Extent
 from staged.ir.structure import FOR
-from staged.ir.types import Extent, TensorType, i64
+from staged.ir.types import TensorType, i64
 from staged.ops.array import Array
 from staged.ops.context import bind_all, current_context
 from staged.ops.primitive import Primitive

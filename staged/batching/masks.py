@@ -10,7 +10,8 @@ from __future__ import annotations
 from staged.batching.values import emit, i64_scalar, spread_to
 from staged.ir.declaration import prims
 from staged.ir.nodes import Value
-from staged.ir.types import Extent, i32
+from staged.ir.sizes import Extent
+from staged.ir.types import i32
 from staged.ops.array import Array
 from staged.ops.choice import select
 from staged.ops.promote import cast

@@ -14,7 +14,7 @@ from staged.errors import ShapeError
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op
 from staged.ir.op_table import OpTable
-from staged.ir.types import Extent
+from staged.ir.sizes import Extent
 from staged.ops.array import Array
 from staged.ops.custom import CUSTOM_LAUNCH, CFunction
 from staged.ops.primitive import Primitive
@@ -46,10 +46,9 @@ def _matmul(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     plain = op.results[0].tensor.ndim == 2
     if plain and flags == [True, False] and not op.attrs["transpose_a"]:
         m, k = a.shape[1:]
-        if isinstance(size, int) and isinstance(m, int):
-            (flat,) = emit(prims.RESHAPE, [a], {"shape": (size * m, k)})
-            (product,) = emit(op.declared, [flat, b], dict(op.attrs))
-            return emit(prims.RESHAPE, [product], {"shape": (size, m, product.shape[1])})
+        (flat,) = emit(prims.RESHAPE, [a], {"shape": (size * m, k)})
+        (product,) = emit(op.declared, [flat, b], dict(op.attrs))
+        return emit(prims.RESHAPE, [product], {"shape": (size, m, product.shape[1])})
     return emit(op.declared, _all_full(operands, flags, size), dict(op.attrs))
 
 
@@ -59,9 +58,9 @@ def _merged(*shapes: str) -> Rule:
 
     def rule(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
         count = len(operands) if op.declared.kind == "pooling" else 1
-        n = operands[0].shape[1] if flags[0] else None
-        if not all(flags[:count]) or any(flags[count:]) or not isinstance(size, int) or not isinstance(n, int):
+        if not all(flags[:count]) or any(flags[count:]):
             return each_lane(op, operands, flags, size)
+        n = operands[0].shape[1]
         flat = [emit(prims.RESHAPE, [x], {"shape": (size * n, *x.shape[2:])})[0] for x in operands[:count]]
         attrs = dict(op.attrs)
         for key in shapes:

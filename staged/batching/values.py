@@ -8,7 +8,8 @@ from typing import Any
 from staged.ir.declaration import Declaration, prims
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import FrameRecord
-from staged.ir.types import Extent, FrameType, SequenceType, TensorType, Type, i64
+from staged.ir.sizes import Extent
+from staged.ir.types import FrameType, SequenceType, TensorType, Type, i64
 from staged.ops.array import Array
 from staged.ops.context import bind, bind_all, current_context
 from staged.ops.primitive import Primitive

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
@@ -17,6 +17,7 @@ from staged.eager_mode.context import eager_call, unwrap, wrap
 from staged.errors import ProgramNanError, ProgramRecursionError, StagedError, StagingError
 from staged.frontend.calls.arguments import Arguments, flatten_arguments
 from staged.frontend.calls.call import call
+from staged.frontend.calls.dims import declared_of
 from staged.frontend.calls.staged_calls import call_staged
 from staged.frontend.devices.resident import open_regions
 from staged.frontend.syntax.sources import remember, remember_modules
@@ -57,6 +58,7 @@ class StagedFunction(Generic[P, R]):
         seed: int | None,
         check_nan: bool,
         contract: bool | None,
+        dims: Mapping[str, Any] | None = None,
     ) -> None:
         plain = getattr(function, "__func__", function)
         if isinstance(plain, FunctionType) and is_generator(plain):
@@ -70,6 +72,7 @@ class StagedFunction(Generic[P, R]):
         remember(function)
         self.__wrapped__ = function
         self._static = tuple(static)
+        self._declared = declared_of(function, dims or {})
         self._target = target
         self._seed = None if seed is None else checked_seed(seed)
         self._check_nan = check_nan
@@ -214,6 +217,8 @@ class StagedFunction(Generic[P, R]):
 
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, TracedFunction]:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
+        if self._declared.axes:
+            arguments = self._declared.bind(arguments)
         generator = self._generator or OF_THREAD
         return arguments, trace(self.__wrapped__, args, kwargs, self._static, generator, arguments)
 
@@ -271,6 +276,7 @@ def function(
     seed: int | None = None,
     check_nan: bool = False,
     contract: bool | None = None,
+    dims: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], StagedFunction[P, R]]: ...
 
 
@@ -283,12 +289,16 @@ def function(
     seed: int | None = None,
     check_nan: bool = False,
     contract: bool | None = None,
+    dims: Mapping[str, Any] | None = None,
 ) -> Any:
     """Turn a Python function into a staged one: `@staged.function`, or `@staged.function(static=("name",))`.
 
     `static` names arguments whose values are known while staging (sizes, flags); a single name may be given as a
     string. `target` names the machine that the program is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4', 'c99'.
     Without one it is this machine, and an exported program adapts to the processor.
+    `dims` declares sizes of arguments that differ from call to call, by the name of the argument. One program serves
+    all sizes of `dims={"x": ("N <= 512", None, "2 * N")}`. An axis has a name with or without a bound, an expression of
+    names, a number, or None for a size that is fixed while staging. `x: st.Array["N <= 512", 784]` does the same.
     With `seed` the function has its own generator of random numbers, which continues from call to call; without, it
     uses the generator of the calling thread. With `check_nan` a NaN or infinity in an array of the program is a
     ProgramNanError. It names the line of the first one, which a second run in eager mode finds.
@@ -300,5 +310,5 @@ def function(
     """
     static = (static,) if isinstance(static, str) else static
     if function is None:
-        return lambda real: StagedFunction(real, static, target, seed, check_nan, contract)
-    return StagedFunction(function, static, target, seed, check_nan, contract)
+        return lambda real: StagedFunction(real, static, target, seed, check_nan, contract, dims)
+    return StagedFunction(function, static, target, seed, check_nan, contract, dims)

@@ -280,13 +280,15 @@ def entry_for(
     try:
         if isinstance(function, MethodType):
             writer.refuse(f"owner is not {writer.object(held(function.__self__))}")
-        given = write_arguments(writer, arguments.positional, arguments.keywords, arguments.parts())
+        given, sizes = write_arguments(
+            writer, arguments.positional, arguments.keywords, arguments.parts(), arguments.sizes
+        )
         for guard in traced.reads.guards.values():
             writer.guard(guard)
         for array in traced.hidden:
             text = write_captured(writer, array, traced.reads.arrays)
             given.append(f"{writer.constant(in_rows)}({text})" if is_spread(array) else text)
-        entry.check = writer.finish(given)
+        entry.check = writer.finish([*given, *sizes])
         entry.difference = writer.difference
     except DeadError:
         return [Reason("an object that was made while staging was read as one from outside", None)]

@@ -29,6 +29,7 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Exported, VariableRef
 from staged.ir.printer import print_function
 from staged.ir.transfers import Transfers, in_columns
+from staged.ir.types import with_sizes
 from staged.runtime.languages import LoadedProgram, language_of
 from staged.runtime.options import CompileOptions
 from staged.runtime.rows import in_rows, is_spread
@@ -235,14 +236,14 @@ class Program:
         """Run with arguments passed in any way that the function allows."""
         given = flatten_arguments(self._function, args, kwargs, self._static).staged
         self._check(given)
-        values = [*(_plain(argument.value) for argument in given), *self._traced.hidden]
+        values = self._traced.inputs([_plain(argument.value) for argument in given])
         return self.runnable.outputs(values, self._traced.variables)
 
     @cached_property
     def _short(self) -> Callable[..., Any] | None:
         """The fast path for calls with plain arrays and numbers of the staged types; None without one."""
         kinds, count = self._kinds, len(self._traced.arguments)
-        if kinds is None or self.runnable.devices:
+        if kinds is None or self.runnable.devices or self._traced.sizes:
             return None
         hidden, variables = self._traced.hidden, self._traced.variables
         short = self._native.short(
@@ -282,7 +283,7 @@ class Program:
     def run(self, arguments: Sequence[Argument], traced: TracedFunction | None = None) -> Any:
         """Run with flattened arguments; `traced` is a later trace of the same program, with its own captured state."""
         traced = traced or self._traced
-        values = [*(_plain(argument.value) for argument in arguments), *traced.hidden]
+        values = traced.inputs([_plain(argument.value) for argument in arguments])
         return self.run_on(values, traced)
 
     def run_on(self, values: Sequence[Any], traced: TracedFunction) -> Any:
@@ -306,8 +307,12 @@ class Program:
         expected = self._traced.arguments
         if len(given) != len(expected):
             raise TypeError(f"the program `{self.name}` takes {len(expected)} arrays and numbers, got {len(given)}")
+        sizes = {
+            size.dim: size.value(given[size.argument].type.shape)  # type: ignore[arg-type]
+            for size in self._traced.sizes
+        }
         for want, have in zip(expected, given, strict=True):
-            if want.type != have.type:
+            if want.type != have.type and with_sizes(want.type, sizes) != have.type:
                 raise StagedError(
                     f"`{want.path}` was staged as {want.type}, got {have.type}",
                     hint="call the staged function itself, or stage it again for these types",
@@ -333,6 +338,12 @@ class Program:
         from staged.pipeline import back_end_of, build
 
         traced = self._traced
+        for size in traced.sizes:
+            raise UnsupportedError(
+                f"the sizes of an exported program are fixed while staging, and `{size.dim}` is not",
+                where=traced.function.where,
+                hint="export the function without `dims`, once for each size",
+            )
         constants = own_arrays(traced.hidden)
         function = traced.function
         for op in callbacks_of(function):

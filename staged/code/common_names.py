@@ -18,18 +18,28 @@ from staged.code.tree import Function
 from staged.code.uses import functions_called, mentioned
 from staged.code.writer import Names
 
-_NUMBERED = re.compile(r"([a-z]+)\d+")
+_NUMBERED = re.compile(r"^([a-z]+)\d+$")
+_LETTERS = r"\1"
 
 
 def common_words(names: Sequence[str], numbered: bool = False) -> list[str]:
-    """The common parts of names, in order: `layer` and `bn` of `layer1_bn1` and `layer2_bn3`.
+    """The common parts of names, in order: `layer` and `bn` of `layer1_bn1` and `layer2_bn1`.
 
-    With `numbered`, numbers count: nothing of these, but `bn3` of `layer1_bn3` and `layer2_bn3`.
+    With `numbered`, equal numbers count: `layer` and `bn1`.
     """
     if len({*names}) == 1:
         return names[0].split("_")
-    return reduce(_shared, [[_NUMBERED.sub(r"\1", word) if not numbered and _NUMBERED.fullmatch(word) else word
-                             for word in name.split("_")] for name in names])  # fmt: skip
+    words = [name.split("_") for name in names]
+    kept = {word for word in words[0] if all(word in each for each in words)} if numbered else set[str]()
+    return reduce(
+        _shared, [[word if word in kept else _NUMBERED.sub(_LETTERS, word) for word in each] for each in words]
+    )
+
+
+def usual_words(names: Sequence[str]) -> list[str]:
+    """The parts that three of four names share: `bn` of `layer1_bn1`, `layer1_bn2`, `bn1` and `norm1`."""
+    words = [[_NUMBERED.sub(_LETTERS, word) for word in name.split("_")] for name in names]
+    return [word for word in dict.fromkeys(words[0]) if 4 * sum(word in each for each in words) >= 3 * len(words)]
 
 
 def _shared(first: Sequence[str], second: Sequence[str]) -> list[str]:

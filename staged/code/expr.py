@@ -157,11 +157,12 @@ class Items(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled(Expr):
-    """`size * factor`, a count of iterations."""
+class Part(Expr):
+    """The first `count` items of a vector in memory, or all if there are as many."""
 
-    size: Expr
-    factor: int
+    type: str
+    address: Expr
+    count: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,12 +308,12 @@ _PRINTED: dict[type[Expr], Callable[[Any, Words], tuple[str, int]]] = {
     Cast: _print_cast,
     Conditional: _print_conditional,
     Junction: _print_junction,
+    Part: lambda expr, words: _print_call(Call(f"st_load_{expr.type}", (expr.address, expr.count)), words),
     Place: lambda expr, words: _PRINTED[type(expr.expr)](expr.expr, words),
     Field: lambda expr, words: (f".{expr.name} = {print_expr(expr.value, 0, words)}", 0),
     Sizeof: lambda expr, words: (f"sizeof({expr.type})", _POSTFIX),
     Group: lambda expr, words: (f"({print_expr(expr.operand, 0, words)})", _POSTFIX),
     Items: _print_items,
-    Scaled: lambda expr, words: (f"{print_expr(expr.size, _BINARY['*'], words)} * {expr.factor}", _BINARY["*"]),
 }
 
 
@@ -341,6 +342,7 @@ _PARTS: dict[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
     Prefix: lambda expr: (expr.operand,),
     Cast: lambda expr: (expr.operand,),
     Group: lambda expr: (expr.operand,),
+    Part: lambda expr: (expr.address, expr.count),
     Place: lambda expr: (expr.expr,),
     Field: lambda expr: (expr.value,),
     Call: lambda expr: expr.arguments,
@@ -349,7 +351,6 @@ _PARTS: dict[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
     Index: lambda expr: (expr.base, expr.index),
     Member: lambda expr: (expr.base,),
     Conditional: lambda expr: (expr.condition, expr.yes, expr.no),
-    Scaled: lambda expr: (expr.size,),
 }
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from staged.code.expr import Expr, Infix, Literal
+from staged.code.expr import Expr, Literal
+from staged.code.extents import size_expr
 from staged.code.ranges import Ranges
 from staged.code.support.library import Snippet
 from staged.code.support.team import Shared
 from staged.code.tree import Function
 from staged.ir.nodes import Op
+from staged.ir.sizes import Extent, Size
 from staged.ir.views import work_of
 from staged.source import Position
 
@@ -27,8 +27,8 @@ class KernelText:
 
     It is called as `name(inputs..., outputs..., numbers..., [host,] [scratch,] [begin, end])`: inputs in the order of
     the op's operands (pointers, or values for scalars), outputs in the order of its results (always pointers).
-    Inputs that are results, too (`in_place`), are not passed a second time. `[begin, end)` is a range of its `items`
-    independent work items, so that a thread team can share them out.
+    Inputs that are results, too (`in_place`), are not passed a second time, and `unused` ones not at all.
+    `[begin, end)` is a range of its `items` independent work items, so that a thread team can share them out.
     """
 
     name: str
@@ -49,8 +49,10 @@ class KernelText:
     """(result, operand) pairs that may share a buffer: every element is read before it is written."""
     in_place: tuple[tuple[int, int], ...] = ()
     """(result, operand) pairs that are one array in all calls, and one parameter: that of the result."""
-    items_text: str = ""
-    """The number of work items if it is known at run time: C with `{3}` for argument 3 of the call;
+    unused: frozenset[int] = frozenset()
+    """The numbers, among the other operands and the results, of those that are not passed."""
+    items_size: Extent = 0
+    """The number of work items if it is known at run time, in terms of arguments of the call: `Dim("3")` is argument 3;
     `items` is a bound."""
     has_range: bool = True
     """False if it has no parameters for a range, since its work is one item."""
@@ -76,7 +78,7 @@ class KernelText:
     @property
     def ranges(self) -> Ranges:
         """The ranges of its calls: all items, or a thread's share of these. Nothing is known of empty ones."""
-        if self.items_text or not self.items:
+        if isinstance(self.items_size, Size) or not self.items:
             return Ranges()
         return Ranges(gcd(self.items, self.chunk) if self.is_shared else self.items, self.items)
 
@@ -110,13 +112,13 @@ class KernelText:
         """The arrays and numbers of a call, each array that it overwrites once."""
         assert all(inputs[operand] == outputs[result] for result, operand in self.in_place), self.name
         again = {operand for _, operand in self.in_place}
-        return [*(each for number, each in enumerate(inputs) if number not in again), *outputs]
+        arguments = [*(each for number, each in enumerate(inputs) if number not in again), *outputs]
+        return [each for number, each in enumerate(arguments) if number not in self.unused]
 
     def items_of(self, arguments: Sequence[Expr]) -> Expr:
         """The number of work items of a call."""
-        if not self.items_text:
-            return Literal(str(self.items))
-        return _arithmetic(ast.parse(re.sub(r"{(\d+)}", r"_\1", self.items_text), mode="eval").body, arguments)
+        size = self.items_size if isinstance(self.items_size, Size) else self.items
+        return size_expr(size, lambda dim: arguments[int(dim.name)])
 
 
 def by_name(kernels: Iterable[KernelText]) -> list[KernelText]:
@@ -131,16 +133,6 @@ def by_name(kernels: Iterable[KernelText]) -> list[KernelText]:
             )
             made[kernel.name] = replace(first, functions=functions, support=support)
     return list(made.values())
-
-
-_OPERATORS = {ast.Add: "+", ast.Mult: "*", ast.Div: "/"}
-
-
-def _arithmetic(node: ast.expr, arguments: Sequence[Expr]) -> Expr:
-    """An expression of sums, products and quotients, in which `_3` is argument 3."""
-    if isinstance(node, ast.BinOp):
-        return Infix(_OPERATORS[type(node.op)], *(_arithmetic(each, arguments) for each in (node.left, node.right)))
-    return arguments[int(node.id[1:])] if isinstance(node, ast.Name) else Literal(ast.unparse(node))
 
 
 def parameters_of(function: Function) -> tuple[tuple[str, str], ...]:
@@ -164,9 +156,9 @@ def _phases(op: Op) -> tuple[str, ...]:
     return op.attrs.get("phases") or ((op.where.phase if op.where else "") or "forward",)
 
 
-def kernel_comments(op: Op) -> list[str]:
-    """The Python lines whose values, or whose gradients, a kernel computes, and its ops."""
-    lines = [*_first_of(_source_lines(op), 6), *_work_lines(op)]
+def kernel_comments(op: Op, has_ops: bool = False) -> list[str]:
+    """The Python lines whose values, or whose gradients, a kernel computes; with `has_ops` its ops."""
+    lines = [*_first_of(_source_lines(op), 6), *_work_lines(op, has_ops)]
     return [*lines, op.attrs["tiles"]] if "tiles" in op.attrs else lines
 
 
@@ -188,8 +180,9 @@ def _source_lines(op: Op) -> list[str]:
     return lines + [f"gradient of {line}" for line in gradients]
 
 
-def _work_lines(op: Op) -> list[str]:
-    return ["; ".join(texts)] if (texts := [text for text in (phases_text(op), work_of(op)) if text]) else []
+def _work_lines(op: Op, has_ops: bool = False) -> list[str]:
+    texts = [text for text in (phases_text(op), work_of(op) if has_ops else "") if text]
+    return ["; ".join(texts)] if texts else []
 
 
 def _first_of(lines: Sequence[str], most: int) -> Sequence[str]:

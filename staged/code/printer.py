@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from staged.code.dialect import C, Dialect
-from staged.code.expr import PLAIN, Call, Cast, Expr, Infix, print_expr
+from staged.code.expr import PLAIN, Call, Cast, Expr, Infix, Items, Part, Variable, parts_of, print_expr
 from staged.code.tree import (
     Assign,
     Barrier,
@@ -154,6 +154,11 @@ class Printer:
                 return f"{self.expr(expr)};"
 
     def assigned(self, s: Assign) -> str:
+        if isinstance(part := s.target, Part):
+            is_sum = s.op == "+" and _is_vector(s.value)
+            value = s.value if is_sum or not s.op else Infix(s.op, part, s.value)
+            function = f"st_{'add_to' if is_sum else 'store'}_{part.type}"
+            return self.expr(Call(function, (part.address, part.count, value)))
         return f"{self.expr(s.target)} {s.op}= {self.expr(s.value)}"
 
     def struct(self, s: DeclareStruct) -> None:
@@ -216,9 +221,9 @@ class Printer:
         elif s.unroll and self.dialect.unroll:
             self.w.line(self.dialect.unroll.format(s.unroll))
         onwards = {"": f"++{i}", "-1": f"--{i}"}.get(step, f"{i} += {step}")
-        relation = ">" if s.is_down else "<"
+        runs = self.expr(Infix(">" if s.is_down else "<", s.index, s.stop))
         begin = f"{self.before_name(s.index.type)}{i} = {self.expr(s.start)}"
-        with self.w.block(f"for ({begin}; {i} {relation} {self.expr(s.stop)}; {onwards})"):
+        with self.w.block(f"for ({begin}; {runs}; {onwards})"):
             self.body(s.body)
 
     def loop_with_head(self, s: ForAny) -> None:
@@ -266,7 +271,7 @@ class Printer:
 
     def jump(self, s: Jump) -> None:
         value = "" if s.value is None else f" {self.expr(s.value)}"
-        self.w.line(f"{s.word}{value};{_note(s.note)}")
+        self.w.statement(f"{s.word}{value};{_note(s.note)}")
 
     def barrier(self, s: Barrier) -> None:
         word = self.dialect.warp_barrier if s.is_warp else self.dialect.block_barrier
@@ -280,6 +285,13 @@ def _with_comment(line: str, width: int, comment: str, depth: int) -> str:
     """A line of this width with as much of a comment as there is room for."""
     room = LONGEST - len(INDENT) * depth - width - len("  // ")
     return line if room < len(" ...") else f"{line:<{width}}  // {cut(safe_comment(comment), room)}"
+
+
+def _is_vector(expr: Expr) -> bool:
+    """Return whether an expression has vectors in it. A function of vectors does not accept a number alone."""
+    is_variable = isinstance(expr, Variable) and not expr.type.is_pointer and expr.type.lanes > 1
+    is_memory = isinstance(expr, Cast) and str(getattr(expr.type, "text", expr.type)).endswith("_u *")
+    return is_variable or is_memory or isinstance(expr, Part | Items) or any(map(_is_vector, parts_of(expr)))
 
 
 def _note(note: str) -> str:

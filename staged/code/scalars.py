@@ -18,7 +18,8 @@ from staged.errors import UnsupportedError
 from staged.ir.declaration import Declaration, prims
 from staged.ir.messages import NO_ELEMENTS
 from staged.ir.nodes import Op
-from staged.ir.types import DType, Extent, f32, f64
+from staged.ir.sizes import Extent
+from staged.ir.types import DType, f32, f64
 from staged.source import Position
 
 LIBM = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs"}

@@ -33,6 +33,7 @@ from staged.code.expr import (
     Infix,
     Literal,
     Name,
+    Part,
     Prefix,
     Setting,
     Variable,
@@ -227,6 +228,8 @@ class _Rewriter:
                 return self.rebuilt(e) if array is None else Index(self.expr(base), self.address(index, array))
             case Infix("+" | "-") if (array := _array(e)) is not None:
                 return self.address(e, array)
+            case Part(address=address, count=count):
+                return replace(e, address=self.expr(address), count=self.index(count, "count"))
             case Infix("/", left, Literal()):
                 return replace(e, left=self.expr(left))
             case Infix(op, left, right):
@@ -261,7 +264,9 @@ class _Rewriter:
             case Infix("*") if any(type(part) is Variable and part in self.unrolled for part in with_parts([e])):
                 return e
             case Infix("*", left, right):
-                stride = f"{role.removesuffix('_end').removesuffix('_start')}_stride"
+                array = role.removesuffix("_end").removesuffix("_start")
+                of = max((part.text for part in with_parts([left]) if isinstance(part, Name)), key=len, default=array)
+                stride = f"{of if array == 'start' else array}_stride"  # a start has a stride per index
                 return Infix("*", self.index(left, stride), self.index(right, stride))
             case Infix("/" | "%" as op, left, right):
                 return Infix(op, self.index(left, role), right)

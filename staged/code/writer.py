@@ -17,7 +17,7 @@ INDENT = "    "
 WIDTH = 116
 _CITES = re.compile(r":\d+  ")
 """The end of a position, before its line of Python."""
-_ASSIGNMENT = re.compile(r" [-+*/]?=(?= )")
+_TARGET = re.compile(r"st_(?:store|add_to)_\w+\([^,]*, [^,]*,(?= )| [-+*/]?=(?= )")
 _BINDING = {
     operator: strength
     for strength, operators in enumerate([",", "? :", "||", "&&", "|", "^", "&", "== !=", "< > <= >=", "+ -", "* /"])
@@ -37,7 +37,8 @@ _RESERVED = WORDS | frozenset(
     compl concept const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable
     namespace new noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires
     static_assert static_cast template this thread_local throw try typeid typename using virtual wchar_t xor xor_eq I
-    complex imaginary main host arena args begin end thread text threadIdx blockIdx blockDim gridDim warpSize""".split()
+    complex imaginary main host arena args begin end thread text message threadIdx blockIdx blockDim gridDim
+    warpSize""".split()
 )
 
 _COMPLEX_MATHS = frozenset(
@@ -155,9 +156,11 @@ class Writer:
             self.lines.insert(first, f"{INDENT * self.depth}// {text}")
 
     def assignment(self, text: str) -> None:
-        """`target = value;`: where it is long, it is broken behind its `=`, if no list follows, else after commas."""
+        """`target = value;`, or a call that stores a part of a vector: where it is long, it is broken before the value,
+        if no list follows, else after commas.
+        """
         room = WIDTH - len(INDENT) * self.depth
-        sign = _ASSIGNMENT.search(text)
+        sign = _TARGET.search(text)
         head, value = (text[: sign.end()], text[sign.end() + 1 :]) if sign else ("", text)
         if len(text) <= room:
             self.line(text)

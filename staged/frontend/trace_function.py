@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from staged.base.depth import goes_deep
-from staged.call.guards.arguments import Argument
+from staged.base.garbage import RareCollections
+from staged.call.guards.arguments import Argument, SizeOf
 from staged.call.guards.expected import is_value
 from staged.call.guards.reads import Reads
 from staged.errors import ShapeError, StagedError, StagingError, article
@@ -43,6 +44,7 @@ from staged.frontend.trace.signals import Body
 from staged.frontend.trace.strict import Named, Strict
 from staged.frontend.values import trees
 from staged.frontend.values.changes import settle_changes
+from staged.frontend.values.dimensions import bound_here
 from staged.frontend.values.generator import OF_THREAD, Generator, draw
 from staged.frontend.values.join import Static, Template, template_of
 from staged.frontend.values.trees import mutable_nodes, note_tree
@@ -51,10 +53,12 @@ from staged.ir.builder import Builder
 from staged.ir.functions import every_function
 from staged.ir.names import as_name
 from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks
+from staged.ir.sizes import Dim
 from staged.ir.types import CPU, TensorType, dims_of
 from staged.ir.verifier import verify_if_asked
 from staged.ops.array import StagedArray
 from staged.ops.context import use_context
+from staged.ops.dimension import COUNT
 from staged.source import Position, position_of_function, position_of_recursion, rooted, roots_positions
 
 _ROOT = re.compile(r"[.\[]")
@@ -78,8 +82,14 @@ class TracedFunction:
     notes: tuple[str, ...]
     reads: Reads
     """The reads of the trace from outside."""
+    sizes: tuple[SizeOf, ...] = ()
+    """The dimensions of the arguments, which are further parameters after the hidden ones."""
     copied: frozenset[int] = frozenset()
     """The leaves of the result that the trace has made, and the caller may change: each call returns copies of them."""
+
+    def inputs(self, values: Sequence[Any]) -> list[Any]:
+        """One value per parameter of the program, given those of the arguments."""
+        return [*values, *self.hidden, *(size.value(np.shape(values[size.argument])) for size in self.sizes)]
 
     def rebuild(self, outputs: Any) -> Any:
         """The function's result as the user wrote it, from one array per result of the program."""
@@ -87,6 +97,7 @@ class TracedFunction:
 
 
 @goes_deep
+@RareCollections()
 def trace(
     function: Callable[..., Any],
     args: tuple[Any, ...] = (),
@@ -142,6 +153,8 @@ def _trace_once(
         handles = [StagedArray(param, context) for param in params]
         roots = [_ROOT.split(argument.path, maxsplit=1)[0] for argument in arguments.staged]
         context.arguments = dict(zip(params, roots, strict=True))
+        sizes = {size.dim: Value(COUNT, as_name(size.dim.name)) for size in arguments.sizes}
+        context.block_of |= dict.fromkeys(sizes.values(), block)
         region = ambient_region()
         if region is not None:
             given = zip(handles, arguments.staged, strict=True)
@@ -150,6 +163,8 @@ def _trace_once(
             context.put(Named(inputs))
             context.strict = inputs if region.strict else None
         with context.entered(block):
+            for dim, size in sizes.items():
+                bound_here(context, dim, StagedArray(size, context))
             with context.attempt([]) as context.program:
                 try:
                     template = _record(context, function, arguments, handles, static)
@@ -160,7 +175,7 @@ def _trace_once(
                 return found
     settle_changes(context)
     copied = _settle_result(context, template)
-    ir, hidden = _assemble(context, name, block.block, params, arguments, template, function, where)
+    ir, hidden = _assemble(context, name, block.block, params, sizes, arguments, template, function, where)
     outer = [ref.identity for ref in ir.variables if ref.outer]
     verify_if_asked(ir, "tracing")
     return TracedFunction(
@@ -171,6 +186,7 @@ def _trace_once(
         template,
         tuple(context.of(Notes).texts),
         context.reads,
+        arguments.sizes,
         copied,
     )
 
@@ -234,6 +250,7 @@ def _assemble(
     name: str,
     block: Block,
     params: list[Value],
+    sizes: Mapping[Dim, Value],
     arguments: Arguments,
     template: Template,
     python: Callable[..., Any],
@@ -246,16 +263,16 @@ def _assemble(
             used.update(inner.end.operands)
             used.update([operand for op in inner.ops for operand in op.operands])
     hidden = [(array, value) for array, value in context.hidden.values() if value in used]
-    all_params = [*params, *(value for _, value in hidden)]
+    all_params = [*params, *(value for _, value in hidden), *sizes.values()]
     known = context.of(Functions).by_name
     functions = reachable(known, block) if known else {}
     touched = _touched(context, [block, *(called.block for called in functions.values())])
     body = Block(all_params, block.ops, block.end)
     _name_variables(touched)
-    inputs = [*(argument.path for argument in arguments.staged), *(value.hint for _, value in hidden)]
+    inputs = [*(argument.path for argument in arguments.staged), *(value.hint for _, value in hidden), *map(str, sizes)]
     taken = {*inputs, *(variable.name for variable in touched)}
     paths = result_names(python, trees.paths(template.spec, "result"), taken)
-    _refuse_sizes(block, template, paths)
+    _refuse_sizes(block, template, paths, sizes)
     function = Function(
         name,
         body,
@@ -268,7 +285,7 @@ def _assemble(
     blocks = [inner for each in every_function(function) for inner in walk_blocks(each.block)]
     if [op for inner in blocks for op in inner.ops if op.device is not CPU and op.device != CPU]:
         given = [*(argument.value for argument in arguments.staged), *(array for array, _ in hidden)]
-        devices = [device_of(value) for value in given]
+        devices = [*(device_of(value) for value in given), *(CPU for _ in sizes)]
         if any(device != CPU for device in devices):
             function = function.replace(param_devices=devices)
         options = device_options(context.of(RegionOptions).said)
@@ -295,10 +312,10 @@ def _settle_result(context: TraceContext, template: Template) -> frozenset[int]:
     return frozenset(copied)
 
 
-def _refuse_sizes(block: Block, template: Template, paths: Sequence[str]) -> None:
+def _refuse_sizes(block: Block, template: Template, paths: Sequence[str], sizes: Collection[Dim]) -> None:
     """The caller gives a result its place before the program runs: its size must be known then."""
     for path, leaf in zip(paths, template.leaves, strict=True):
-        if isinstance(leaf, TensorType) and dims_of(leaf):
+        if isinstance(leaf, TensorType) and not set(dims_of(leaf)).issubset(sizes):
             ends = [inner.end for inner in walk_blocks(block) if inner.end.kind == "return"]
             raise ShapeError(
                 f"`{path}` is {leaf}: the size of a result must be known before the program runs",

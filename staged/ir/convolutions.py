@@ -36,38 +36,40 @@ from staged.ir.loops import (
 from staged.ir.names import name_of
 from staged.ir.nodes import Op
 from staged.ir.products import finished, product_nest
-from staged.ir.types import DType, bound, row_major
+from staged.ir.size_functions import last_index
+from staged.ir.sizes import Extent, largest, product, surely
+from staged.ir.types import DType, Shape, bound, dims_of, i64, row_major
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """The sizes of a convolution: x is (n, c, h, w), the weight (oc, c // groups, kh, kw), y (n, oc, out_h, out_w)."""
 
-    n: int
+    n: Extent
     c: int
     oc: int
-    image: tuple[int, int]
+    image: tuple[Extent, Extent]
     taps: tuple[int, int]
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
 
-    def out(self, side: int) -> int:
+    def out(self, side: int) -> Extent:
         """Rows (side 0) or columns (side 1) of y."""
         reach = self.dilation[side] * (self.taps[side] - 1) + 1
-        return (self.image[side] + 2 * self.padding[side] - reach) // self.stride[side] + 1
+        return largest((self.image[side] + 2 * self.padding[side] - reach) // self.stride[side] + 1, 0)
 
     @property
-    def x_shape(self) -> tuple[int, ...]:
+    def x_shape(self) -> Shape:
         return (self.n, self.c, *self.image)
 
     @property
-    def weight_shape(self) -> tuple[int, ...]:
+    def weight_shape(self) -> Shape:
         return (self.oc, self.c // self.groups, *self.taps)
 
     @property
-    def y_shape(self) -> tuple[int, ...]:
+    def y_shape(self) -> Shape:
         return (self.n, self.oc, self.out(0), self.out(1))
 
     def seen(self, side: int, out: Affine, tap: Affine) -> Affine:
@@ -77,10 +79,9 @@ class Convolution:
 
 def convolution_of(op: Op) -> Convolution:
     """The sizes of a convolution, or of one of its gradients."""
-    first, second = (tuple(bound(extent) for extent in operand.tensor.shape) for operand in op.operands[:2])
-    x = tuple(op.attrs.get("input_shape", first))
-    oc, _, kh, kw = tuple(op.attrs.get("weight_shape", second))
-    n, c, h, w = x
+    first, second = (operand.tensor.shape for operand in op.operands[:2])
+    n, c, h, w = op.attrs.get("input_shape", first)
+    oc, _, kh, kw = op.attrs.get("weight_shape", second)
     pairs = {name: tuple(op.attrs[name]) for name in ("stride", "padding", "dilation") if name in op.attrs}
     return Convolution(n, c, oc, (h, w), (kh, kw), **pairs, groups=op.attrs.get("groups", 1))
 
@@ -101,9 +102,10 @@ def convolution_nest(op: Op, epilogue: Nest | None = None) -> Nest:
     conv = convolution_of(op)
     names = [*map(name_of, op.operands[:2]), op.results[0].hint]
     nest = nests[op.attrs.get("kind", op.name)](conv, op.operands[0].tensor.dtype, names)
-    if epilogue is None:
-        return nest
-    return _with_epilogue(nest, conv, epilogue, op.declared is prims.CONV2D_BACKWARD_INPUT)
+    if epilogue is not None:
+        nest = _with_epilogue(nest, conv, epilogue, op.declared is prims.CONV2D_BACKWARD_INPUT)
+    counts = {dim: Local(dim.name, i64) for value in (*op.operands[:2], *op.results) for dim in dims_of(value.type)}
+    return replace(nest, inputs=(*nest.inputs, *counts.values()), counts=counts)
 
 
 def _with_epilogue(nest: Nest, conv: Convolution, epilogue: Nest, is_gradient: bool) -> Nest:
@@ -156,7 +158,7 @@ def forward_nest(conv: Convolution, dtype: DType, names: Sequence[str] = ("", ""
         _index(conv.y_shape, Affine.of(axes["n"]), _output(conv, axes), i, j),
         _inside(rows, conv.image[0]) + _inside(columns, conv.image[1]),
     )
-    return Nest("conv2d", (arrays.left, arrays.right), (arrays.result,), (), body, conv.n)
+    return Nest("conv2d", (arrays.left, arrays.right), (arrays.result,), (), body, bound(conv.n))
 
 
 def weight_gradient_nest(conv: Convolution, dtype: DType, names: Sequence[str] = ("", "", "")) -> Nest:
@@ -194,7 +196,7 @@ def input_gradient_nest(conv: Convolution, dtype: DType, names: Sequence[str] = 
                 _inside(row.seen_by, conv.out(0)) + _inside(column.seen_by, conv.out(1)),
             )
     whole: tuple[Statement, ...] = (Loop(axes["n"], tuple(body)),)
-    return Nest("conv2d_backward_input", (arrays.left, arrays.right), (arrays.result,), (), whole, conv.n)
+    return Nest("conv2d_backward_input", (arrays.left, arrays.right), (arrays.result,), (), whole, bound(conv.n))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +219,9 @@ def _remainders(conv: Convolution, side: int, name: str) -> Iterator[_Remainder]
     """The rows (side 0) or columns (side 1) of x, by their remainder when divided by the stride."""
     stride, padding, dilation, taps = conv.stride[side], conv.padding[side], conv.dilation[side], conv.taps[side]
     every = stride // gcd(stride, dilation)  # taps from one that goes into a row of y to the next
-    for rest in range(min(stride, conv.image[side])):
+    for rest in range(min(stride, bound(conv.image[side]))):
         first = next((tap for tap in range(min(every, taps)) if (rest + padding - tap * dilation) % stride == 0), taps)
-        place = Axis(name, -(-(conv.image[side] - rest) // stride))
+        place = Axis(name, largest(-(-(conv.image[side] - rest) // stride), 0))
         tap = Axis("p" if side == 0 else "q", max(0, -(-(taps - first) // every)))
         start = (rest + padding - first * dilation) // stride
         yield _Remainder(
@@ -276,26 +278,26 @@ def _output(conv: Convolution, axes: dict[str, Axis]) -> Affine:
     return Affine.of(axes["group"], conv.oc // conv.groups) + Affine.of(axes["o"])
 
 
-def _inside(index: Affine, extent: int) -> tuple[Bound, ...]:
+def _inside(index: Affine, extent: Extent) -> tuple[Bound, ...]:
     """The bound of an index, unless it holds for all iterations."""
     low = index.offset + sum(
-        step * (axis.extent - 1) for axis, step in index.terms if isinstance(axis, Axis) and step < 0
+        step * last_index(axis.size) for axis, step in index.terms if isinstance(axis, Axis) and step < 0
     )
     high = index.offset + sum(
-        step * (axis.extent - 1) for axis, step in index.terms if isinstance(axis, Axis) and step > 0
+        step * last_index(axis.size) for axis, step in index.terms if isinstance(axis, Axis) and step > 0
     )
-    return () if low >= 0 and high < extent else (Bound(index, extent),)
+    return () if surely(lambda: low >= 0 and high < extent) else (Bound(index, extent),)
 
 
-def _index(shape: Sequence[int], *at: Affine) -> Affine:
+def _index(shape: Shape, *at: Affine) -> Affine:
     index = Affine()
     for part, stride in zip(at, row_major(*shape), strict=True):
         index = index + part * stride
     return index
 
 
-def _arrays(names: Sequence[str], dtype: DType, *named: tuple[str, tuple[int, ...]]) -> _Arrays:
+def _arrays(names: Sequence[str], dtype: DType, *named: tuple[str, Shape]) -> _Arrays:
     """The arrays with their shapes. Those without a name in the program have the names of the formula."""
-    sizes = [(hint or name, row_major(*shape)[0] * shape[0]) for hint, (name, shape) in zip(names, named, strict=True)]
+    sizes = [(hint or name, product(shape)) for hint, (name, shape) in zip(names, named, strict=True)]
     roles: tuple[ArrayRole, ...] = ("input", "input", "output")
     return _Arrays(*(ArrayRef(name, dtype, size, role) for (name, size), role in zip(sizes, roles, strict=True)))

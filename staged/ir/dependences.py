@@ -29,6 +29,7 @@ from staged.ir.loops import (
     Tile,
     walk,
 )
+from staged.ir.sizes import Extent, at_bounds, bounds_of, exact_quotient
 from staged.ir.types import DType
 
 Body = tuple[Statement, ...]
@@ -76,7 +77,10 @@ def _never_meet(one: Affine, inside: Sequence[Bound], other: Affine, within: Seq
 
 def _row_lengths(indices: Sequence[Affine]) -> Iterator[int]:
     """The lengths that rows of an array may have; 0 for all of it as one row."""
-    yield from {0: None, **{step: None for index in indices for _, step in index.terms if step > 1}}
+    yield from {
+        0: None,
+        **{step: None for index in indices for _, step in index.terms if isinstance(step, int) and step > 1},
+    }
 
 
 def _column(index: Affine, row: int) -> Affine:
@@ -90,23 +94,28 @@ def _column(index: Affine, row: int) -> Affine:
 
 
 def _reach(index: Affine, bounds: Sequence[Bound]) -> tuple[int, int] | None:
-    """The smallest and the largest place; None where these depend on data."""
+    """The smallest and the largest place; None where these depend on data or on sizes that are not known."""
     terms = terms_of(index, bounds)
     if terms is None:
         return None
-    low = index.offset + sum(step * (extent - 1) for step, extent in terms if step < 0)
-    return low, index.offset + sum(step * (extent - 1) for step, extent in terms if step > 0)
+    low = high = index.offset
+    for step, extent in terms:
+        if not isinstance(step, int) or not isinstance(extent, int):
+            return None
+        reach = step * (extent - 1)
+        low, high = (low + reach, high) if step < 0 else (low, high + reach)
+    return (low, high) if isinstance(low, int) and isinstance(high, int) else None
 
 
 def _are_apart(loop: Loop, indices: Sequence[Affine]) -> bool:
     """Return whether the elements at some indices are others in each iteration of a loop."""
     axis, first = loop.axis, indices[0]
     step = first.stride(axis)
-    if not step:
+    if step == 0:
         return False
     if all(same(first, index) for index in indices) and is_injective(first, bounds_around(loop.body, first)):
         return True
-    if any(index.stride(axis) != step for index in indices):
+    if not isinstance(step, int) or any(index.stride(axis) != step for index in indices):
         return False
     bounds = [bounds_around(loop.body, index) for index in indices]
     for row in _row_lengths(indices):
@@ -189,28 +198,30 @@ def is_injective(index: Affine, bounds: Sequence[Bound]) -> bool:
     terms = terms_of(index, bounds)
     if terms is None:
         return False
-    reach = 0
-    for step, extent in sorted((abs(step), extent) for step, extent in terms):
-        if extent > 1 and step <= reach:
+    reach: Extent = 0
+    lengths = [(-step if at_bounds(step) < 0 else step, extent) for step, extent in terms]
+    for step, extent in sorted(lengths, key=lambda term: (at_bounds(term[0]), at_bounds(term[1]))):
+        if extent != 1 and bounds_of(step - reach)[0] <= 0:
             return False
-        reach += step * (extent - 1)
+        reach = reach + step * (extent - 1)
     return True
 
 
-def terms_of(index: Affine, bounds: Sequence[Bound]) -> list[tuple[int, int]] | None:
+def terms_of(index: Affine, bounds: Sequence[Bound]) -> list[tuple[Extent, Extent]] | None:
     """(stride, extent) of each term of an index, limited by `bounds`; None if it depends on data."""
-    terms: list[tuple[int, int]] = []
+    terms: list[tuple[Extent, Extent]] = []
     left = dict(index.terms)
     for bound in bounds:
-        ratios = {left.get(n, 0) / step for n, step in bound.index.terms}
-        if len(ratios) == 1 and 0 not in ratios and (ratio := ratios.pop()).is_integer() and not bound.index.offset:
-            terms.append((int(ratio), bound.extent))
+        ratios = {exact_quotient(left.get(n, 0), step) for n, step in bound.index.terms}
+        ratio = ratios.pop() if len(ratios) == 1 else None
+        if ratio is not None and ratio != 0 and bound.index.offset == 0:
+            terms.append((ratio, bound.extent))
             for n, _ in bound.index.terms:
                 del left[n]
     for n, step in left.items():
         if not isinstance(n, Axis):
             return None
-        terms.append((step, n.extent))
+        terms.append((step, n.size))
     return terms
 
 

@@ -15,36 +15,33 @@ from typing import Any, Literal
 
 from staged.ir.declaration import Declaration
 from staged.ir.numbers import initial_value
-from staged.ir.types import Dim, DType, Extent, bound
+from staged.ir.sizes import Dim, Extent, Size, at_bounds, value_of
+from staged.ir.sizes import dims_in as dims_of_size
+from staged.ir.types import DType, bound, i64
 from staged.source import Position
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """A loop variable over [0, extent); with a `dim`, up to its value at run time, which is at most `extent`.
-
-    Memory is reserved for `extent` iterations, and strides follow from it. Merged with inner loops, an axis has
-    `factor` iterations per element of its dimension.
-    """
+    """A loop variable over [0, size), of a size that is a number or is known when the program runs."""
 
     name: str
-    extent: int
-    dim: Dim | None = None
+    size: Extent
     word: str = ""
     """Its name in generated text, where that is another one."""
 
-    @staticmethod
-    def over(name: str, extent: Extent) -> Axis:
-        """The axis of a dimension of an array."""
-        return Axis(name, bound(extent), extent if isinstance(extent, Dim) else None)
+    @property
+    def extent(self) -> int:
+        """The size; of one that is known when the program runs the bound, for which memory has room."""
+        return bound(self.size)
 
     @property
-    def factor(self) -> int:
-        """Iterations per element of the dimension."""
-        return self.extent if self.dim is None else self.extent // bound(self.dim)
+    def is_static(self) -> bool:
+        """Return whether the size is a number."""
+        return isinstance(self.size, int)
 
     def __repr__(self) -> str:
-        return f"{self.name}<{self.extent if self.dim is None else self.dim}>"
+        return f"{self.name}<{self.size}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,36 +69,46 @@ Operand = Local | Constant
 class Affine:
     """offset + sum of coefficient * axis (or integer local)."""
 
-    terms: tuple[tuple[Axis | Local, int], ...] = ()
-    offset: int = 0
+    terms: tuple[tuple[Axis | Local, Extent], ...] = ()
+    offset: Extent = 0
 
     @staticmethod
-    def of(axis: Axis | Local, stride: int = 1) -> Affine:
-        return Affine(((axis, stride),)) if stride else Affine()
+    def of(axis: Axis | Local, stride: Extent = 1) -> Affine:
+        return Affine(((axis, stride),)) if stride != 0 else Affine()
 
-    def __add__(self, other: Affine | int) -> Affine:
-        if isinstance(other, int):
+    def __add__(self, other: Affine | Extent) -> Affine:
+        if not isinstance(other, Affine):
             return Affine(self.terms, self.offset + other)
         terms = dict(self.terms)
         for name, stride in other.terms:
             terms[name] = terms.get(name, 0) + stride
-        return Affine(tuple((n, s) for n, s in terms.items() if s), self.offset + other.offset)
+        return Affine(tuple((n, s) for n, s in terms.items() if s != 0), self.offset + other.offset)
 
-    def __mul__(self, factor: int) -> Affine:
+    def __mul__(self, factor: Extent) -> Affine:
         if factor == 0:
             return Affine()
         return Affine(tuple((n, s * factor) for n, s in self.terms), self.offset * factor)
 
-    def stride(self, axis: Axis | Local) -> int:
+    def stride(self, axis: Axis | Local) -> Extent:
         return next((s for n, s in self.terms if n is axis), 0)
+
+    def moves(self, axis: Axis | Local) -> bool:
+        """Return whether it depends on an axis."""
+        return any(name is axis for name, _ in self.terms)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
         return tuple(n for n, _ in self.terms if isinstance(n, Axis))
 
+    @property
+    def sizes(self) -> tuple[Extent, ...]:
+        """The numbers in it: offset and coefficients."""
+        return (self.offset, *(stride for _, stride in self.terms))
+
     def evaluate(self, values: Mapping[Any, int]) -> int:
-        """The number for given axis values (tests)."""
-        return self.offset + sum(values[n] * s for n, s in self.terms)
+        """The number for given values of axes and dimensions (tests)."""
+        at = sum(values[n] * value_of(stride, values) for n, stride in self.terms)
+        return at + value_of(self.offset, values)
 
 
 ArrayRole = Literal["input", "output", "scratch", "registers"]
@@ -114,14 +121,18 @@ class ArrayRef:
     Of 'scratch' each thread has its own `size` elements. 'registers' is the same, but small: in registers if all places
     in it are known while compiling.
 
-    With a `dim`, `size` is the room that it has; the elements are those of its first so many rows.
+    `count` is the number of its elements.
     """
 
     name: str
     dtype: DType
-    size: int
+    count: Extent
     role: ArrayRole
-    dim: Dim | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of elements that it has room for."""
+        return bound(self.count)
 
     @property
     def is_workspace(self) -> bool:
@@ -139,7 +150,7 @@ class Bound:
     """`0 <= index < extent`."""
 
     index: Affine
-    extent: int
+    extent: Extent
 
 
 # ---- statements ---------------------------------------------------------------------------------
@@ -339,8 +350,13 @@ class CallSupport:
 
     function: str
     snippet: str
-    arguments: tuple[ArrayRef | Address | Operand | Dim | None, ...]
+    arguments: tuple[ArrayRef | Address | Operand | Size | None, ...]
     nanoseconds: float = 1.0
+
+    @staticmethod
+    def size(extent: Extent) -> Constant | Size:
+        """A size as an argument."""
+        return extent if isinstance(extent, Size) else Constant(extent, i64)
 
     @property
     def arrays(self) -> tuple[ArrayRef, ...]:
@@ -451,19 +467,23 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
 
 
 def dims_in(body: tuple[Statement, ...]) -> tuple[Dim, ...]:
-    """The dimensions whose sizes a tree's loops, checks and copies use, in order."""
-    found: dict[Dim | None, None] = {}
+    """The dimensions whose sizes a tree's loops, indices, checks and copies use, in order."""
+    found: dict[Dim, None] = {}
     for s in walk(body):
+        sizes: list[Extent] = [size for index in indices_of(s) for size in index.sizes]
         match s:
             case Loop(axis) | Tile(axis):
-                found[axis.dim] = None
-            case CheckIndex(extent=Dim() as dim):
-                found[dim] = None
+                sizes.append(axis.size)
+            case CheckIndex(extent=extent):
+                sizes.append(extent)
             case Copy(target):
-                found[target.dim] = None
+                sizes.append(target.count)
             case CallSupport(_, _, arguments):
-                found.update({a: None for a in arguments if isinstance(a, Dim)})
-    return tuple(dim for dim in found if dim is not None)
+                sizes += [argument for argument in arguments if isinstance(argument, Size)]
+            case Load(guards=bounds) | Guarded(bounds):
+                sizes += [each.extent for each in bounds]
+        found.update(dict.fromkeys(dim for size in sizes for dim in dims_of_size(size)))
+    return tuple(found)
 
 
 def forwards(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
@@ -483,11 +503,11 @@ def forwards(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
             kept.update(s.position.axes)  # of equals the first counts
         for index in indices_of(s):
             for axis in index.axes:
-                strides.setdefault(axis, []).append((len(index.axes) > 1, index.stride(axis)))
+                strides.setdefault(axis, []).append((len(index.axes) > 1, at_bounds(index.stride(axis))))
     turned = set()
     for axis, found in strides.items():
         deciding = [stride for nested, stride in found if nested] or [stride for _, stride in found]
-        if max(deciding) < 0 and axis.dim is None and axis not in kept:
+        if max(deciding) < 0 and axis.is_static and axis not in kept:
             turned.add(axis)
 
     def change(index: Affine) -> Affine:
@@ -521,22 +541,22 @@ def _collapse_loop(loop: Loop, known: dict[tuple[Axis, Axis], Axis]) -> Loop:
     if len(loop.body) != 1 or not isinstance(loop.body[0], Loop):
         return loop
     inner = loop.body[0]
-    if inner.reductions or inner.axis.dim is not None:
+    if inner.reductions:
         return loop
     outer_axis, inner_axis = loop.axis, inner.axis
     inside = (index for s in walk(inner.body) for index in indices_of(s))
-    if any(index.stride(outer_axis) != index.stride(inner_axis) * inner_axis.extent for index in inside):
+    if any(index.stride(outer_axis) != index.stride(inner_axis) * inner_axis.size for index in inside):
         return loop
     if any(isinstance(s, Loop | Tile) and s.axis in (outer_axis, inner_axis) for s in walk(inner.body)):
         return loop
     if (outer_axis, inner_axis) not in known:
-        known[outer_axis, inner_axis] = Axis(inner_axis.name, outer_axis.extent * inner_axis.extent, outer_axis.dim)
+        known[outer_axis, inner_axis] = Axis(inner_axis.name, outer_axis.size * inner_axis.size)
     merged = known[outer_axis, inner_axis]
 
     def change(index: Affine) -> Affine:
         stride = index.stride(inner_axis)
         rest = tuple(t for t in index.terms if t[0] is not outer_axis and t[0] is not inner_axis)
-        return Affine((*rest, (merged, stride)) if stride else rest, index.offset)
+        return Affine((*rest, (merged, stride)) if stride != 0 else rest, index.offset)
 
     return Loop(merged, map_indices(inner.body, change), loop.reductions)
 
@@ -556,14 +576,15 @@ def segments(loop: Loop) -> tuple[tuple[int, int], ...]:
     only when the program runs, or where there would be more than MAX_SEGMENTS.
     """
     axis = loop.axis
-    cuts = {0, axis.extent}
+    cuts: set[int] = {0, axis.extent}
     for s in walk(loop.body):
         for guard in s.guards if isinstance(s, Load) else ():
-            if guard.index.stride(axis):
-                if guard.index.terms != ((axis, 1),) or axis.dim is not None:
+            if guard.index.moves(axis):
+                first, extent = guard.index.offset, guard.extent
+                if guard.index.terms != ((axis, 1),) or not axis.is_static:
                     return ()
-                cuts |= {
-                    min(max(cut, 0), axis.extent) for cut in (-guard.index.offset, guard.extent - guard.index.offset)
-                }
+                if not isinstance(first, int) or not isinstance(extent, int):
+                    return ()
+                cuts |= {min(max(cut, 0), axis.extent) for cut in (-first, extent - first)}
     ends = sorted(cuts)
     return tuple(itertools.pairwise(ends)) if len(ends) - 1 <= MAX_SEGMENTS else ()

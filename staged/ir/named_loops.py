@@ -30,7 +30,7 @@ def refused_here(directive: object, why: str) -> IllegalSchedule:
 
 
 def require_static(directive: object, axis: Axis) -> None:
-    if axis.dim is not None:
+    if not axis.is_static:
         raise illegal(directive, f"how many iterations {axis.name} has is found when the program runs")
 
 
@@ -47,7 +47,7 @@ def with_axis(body: Body, axis: Axis, place: Affine) -> Body:
     def change(index: Affine) -> Affine:
         step = index.stride(axis)
         rest = Affine(tuple(term for term in index.terms if term[0] is not axis), index.offset)
-        return rest + place * step if step else index
+        return rest + place * step if step != 0 else index
 
     return map_indices(body, change)
 

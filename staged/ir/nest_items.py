@@ -22,7 +22,7 @@ def without_single_iterations(nest: Nest) -> Nest:
         out: list[Statement] = []
         for s in body:
             s = with_body(s, flat)
-            if isinstance(s, Loop) and s.axis.extent == 1 and s.axis.dim is None and not s.reductions:
+            if isinstance(s, Loop) and s.axis.size == 1 and not s.reductions:
                 out += with_axis(s.body, s.axis, Affine())
             else:
                 out.append(s)

@@ -43,7 +43,7 @@ from staged.ir.loops import (
     Tile,
     identity,
 )
-from staged.ir.types import Dim
+from staged.ir.sizes import Extent, Polynomial, Size, at_bounds
 
 
 def print_nest(nest: Nest) -> str:
@@ -156,9 +156,9 @@ class _Printer:
         return ", ".join(map(self.name, locals))
 
     def axis(self, axis: Axis) -> str:
-        return f"{self.name(axis)} < {axis.extent if axis.dim is None else axis.dim}"
+        return f"{self.name(axis)} < {axis.size}"
 
-    def argument(self, argument: ArrayRef | Address | Operand | Dim | None) -> str:
+    def argument(self, argument: ArrayRef | Address | Operand | Size | None) -> str:
         match argument:
             case None:
                 return "none"
@@ -166,7 +166,7 @@ class _Printer:
                 return self.name(argument)
             case Address(array, index):
                 return f"&{self.element(array, index)}"
-            case Dim():
+            case Size():
                 return str(argument)
         return self.operand(argument)
 
@@ -182,8 +182,18 @@ class _Printer:
     def affine(self, index: Affine) -> str:
         text = ""
         for thing, stride in index.terms:
-            sign = ("-" if stride < 0 else "") if not text else " - " if stride < 0 else " + "
-            text += sign + (f"{abs(stride)}*" if abs(stride) != 1 else "") + self.name(thing)
+            is_negative = at_bounds(stride) < 0
+            sign = ("-" if is_negative else "") if not text else " - " if is_negative else " + "
+            text += sign + _factor(-stride if is_negative else stride) + self.name(thing)
         if not text:
             return str(index.offset)
-        return text if not index.offset else f"{text} {'-' if index.offset < 0 else '+'} {abs(index.offset)}"
+        is_negative = at_bounds(index.offset) < 0
+        end = f" - {-index.offset}" if is_negative else f" + {index.offset}"
+        return text + end if index.offset != 0 else text
+
+
+def _factor(stride: Extent) -> str:
+    """A stride before what it multiplies."""
+    if isinstance(stride, int):
+        return f"{stride}*" if stride != 1 else ""
+    return f"({stride})*" if isinstance(stride, Polynomial) else f"{stride}*"

@@ -1,12 +1,14 @@
-"""Nouns for values that neither the user nor the library names. They describe the value, not the op.
+"""Nouns for values that neither the user nor the library names, and verbs for ops that move or draw elements.
 
-The table has names of ops because nouns are for readers alone: passes do not use them.
+A noun describes the value, not the op. The table has names of ops because nouns are for readers alone: passes do not
+use them.
 
 Tested by `tests/ir/test_names.py`.
 """
 
 from __future__ import annotations
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op
 
 _LISTED = """
@@ -39,4 +41,28 @@ _FURTHER = {"max_pool2d": "places", "sort": "places", "cumargmax": "places", "cu
 
 def noun_of(op: Op, index: int = 0) -> str:
     """The noun for a result of an op; the name of an op that is not a primitive."""
+    if op.declared is prims.SUM and _is_of_truths(op):
+        return "count"
     return (_FURTHER if index else NOUNS).get(op.name) or NOUNS.get(op.name, op.name)
+
+
+def _is_of_truths(op: Op) -> bool:
+    made = op.operands[0].producer
+    return made is not None and made.declared is prims.CAST and made.operands[0].tensor.dtype.is_bool
+
+
+_VERBS = {
+    **dict.fromkeys(("random_bits", "uniform", "normal", "bernoulli", "permutation"), "draw"),
+    **dict.fromkeys(("take", "take_along"), "gather"),
+    **dict.fromkeys(("scatter_add", "scatter_add_along"), "scatter"),
+    "permute": "transpose",
+    "dynamic_update": "store",
+    "concat": "join",
+    "pad": "pad",
+}
+"""Verbs of kernels, by the names of ops: they are for readers alone."""
+
+
+def verb_of(op: Op) -> str:
+    """The verb for an op that moves or draws elements, else nothing."""
+    return _VERBS.get(op.name, "")

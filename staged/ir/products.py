@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
-from typing import Literal
 
 from staged.ir.declaration import prims
 from staged.ir.loops import (
@@ -44,21 +42,26 @@ from staged.ir.loops import (
 from staged.ir.named_loops import with_axis, with_body
 from staged.ir.names import name_of
 from staged.ir.nodes import Op
-from staged.ir.types import Dim, DType, bound, i64
+from staged.ir.sizes import Extent, largest, product
+from staged.ir.types import DType, bound, dims_of, i64
 
 ROW, COLUMN, SUM = "row", "column", "k"
 """The names of a product's axes."""
 LONGEST_CHAIN = 384
 """Terms that a sum in registers takes in before it joins what came before: what makes long sums round little."""
-Counted = Literal["", "m", "k", "batch"]
 
 
-def counted_extent(op: Op) -> Counted:
-    """The extent of a product that is a dimension known at run time: the first axis of its operands."""
-    a = op.operands[0].tensor
-    if not isinstance(a.shape[0], Dim):
-        return ""
-    return "batch" if a.ndim > 2 else "k" if op.attrs.get("transpose_a", False) else "m"
+def turned_operands(op: Op) -> tuple[bool, bool]:
+    """Whether each operand of a product lies transposed in memory."""
+    return bool(op.attrs.get("transpose_a", False)), bool(op.attrs.get("transpose_b", False))
+
+
+def sizes_of_product(op: Op) -> tuple[Extent, Extent, Extent, Extent]:
+    """(matrices, rows, columns, terms of a sum)."""
+    a, b = (operand.tensor.shape for operand in op.operands[:2])
+    turned_a, turned_b = turned_operands(op)
+    m, k = (a[-1], a[-2]) if turned_a else (a[-2], a[-1])
+    return product(a[:-2]), m, b[-2] if turned_b else b[-1], k
 
 
 def product_nest(
@@ -75,24 +78,15 @@ def product_nest(
     in `total_dtype`, without one in the operands' own: int8 in i32, bf16 in f32. The nest's inputs are the operands,
     the other inputs of the epilogue and of the prologues, and the size of a dimension.
     """
-    a, b = (tuple(bound(extent) for extent in operand.tensor.shape) for operand in op.operands[:2])
     dtype = total_dtype or op.attrs.get("dtype") or op.operands[0].tensor.dtype
-    turned_a, turned_b = (bool(op.attrs.get(f"transpose_{side}", False)) for side in "ab")
-    m, k = (a[-1], a[-2]) if turned_a else (a[-2], a[-1])
-    n, batch = b[-2] if turned_b else b[-1], prod(a[:-2])
-    first = op.operands[0].tensor.shape[0]
-    counted = counted_extent(op)
-    dims: dict[str, Dim] = {counted: first} if isinstance(first, Dim) else {}
-    counts = {dim: Local("count", i64) for dim in dims.values()}
+    turned_a, turned_b = turned_operands(op)
+    batch, m, n, k = sizes_of_product(op)
+    counts = {dim: Local(dim.name, i64) for operand in op.operands[:2] for dim in dims_of(operand.type)}
     left, right = (
-        ArrayRef(name_of(operand) or side, operand.tensor.dtype, max(1, operand.tensor.size), "input")
+        ArrayRef(name_of(operand) or side, operand.tensor.dtype, largest(1, product(operand.tensor.shape)), "input")
         for side, operand in zip("ab", op.operands, strict=False)
     )
-    matrix, row, inner = (
-        Axis(axis, extent, dims.get(side))
-        for side, axis, extent in (("batch", "matrix", batch), ("m", ROW, m), ("k", SUM, k))
-    )
-    column = Axis(COLUMN, n)
+    matrix, row, inner, column = Axis("matrix", batch), Axis(ROW, m), Axis(SUM, k), Axis(COLUMN, n)
     at_a = Affine.of(matrix, m * k) + Affine.of(row, 1 if turned_a else k) + Affine.of(inner, m if turned_a else 1)
     at_b = Affine.of(matrix, k * n) + Affine.of(column, k if turned_b else 1) + Affine.of(inner, 1 if turned_b else n)
     place_a, place_b = (
@@ -115,7 +109,9 @@ def product_nest(
     in_place: tuple[tuple[int, int], ...] = ()
     if epilogue is None:
         stored = op.results[0].tensor.dtype
-        outputs: tuple[ArrayRef, ...] = (ArrayRef(op.results[0].hint or "c", stored, max(1, batch * m * n), "output"),)
+        outputs: tuple[ArrayRef, ...] = (
+            ArrayRef(op.results[0].hint or "c", stored, largest(1, batch * m * n), "output"),
+        )
         at_c = Affine.of(matrix, m * n) + Affine.of(row, n) + Affine.of(column)
         narrowed, value = cast_to(total.target, stored)
         finish: tuple[Statement, ...] = (*narrowed, Store(outputs[0], at_c, value))
@@ -126,12 +122,11 @@ def product_nest(
     inputs = (*inputs, *(each for prologue in prologues if prologue is not None for each in prologue.inputs[1:]))
     # Without any terms nothing is read, and the sum is where it starts.
     summed: tuple[Statement, ...] = (Loop(inner, term_of_sum, (total,)), *finish)
-    if not k:
+    if k == 0:
         summed = map_operands(finish, {total.target: identity(total.op, dtype)})
     body: tuple[Statement, ...] = (Loop(row, (Loop(column, summed),)),)
-    single = batch == 1 and counted != "batch"
-    body = with_axis(body, matrix, Affine()) if single else (Loop(matrix, body),)
-    items = m if single else batch
+    body = with_axis(body, matrix, Affine()) if batch == 1 else (Loop(matrix, body),)
+    items = bound(m if batch == 1 else batch)
     return Nest(name, (*inputs, *counts.values()), outputs, (), body, items, in_place, counts)
 
 

@@ -236,7 +236,7 @@ class Reorder:
             if any(not same(index, other) for other in accesses(body, array)):
                 raise illegal(self, f"{array.name} is read or written at several places")
             if not is_injective(index, bounds_around(body, index)) or not keeps(
-                [axis for axis in axes if not index.stride(axis)]
+                [axis for axis in axes if not index.moves(axis)]
             ):
                 raise illegal(self, f"elements of {array.name} would be written in another order")
 
@@ -291,7 +291,7 @@ class Pad:
         def fill(body: Body) -> Body:
             out: list[Statement] = []
             for s in body:
-                if isinstance(s, Load) and s.index.stride(axis):
+                if isinstance(s, Load) and s.index.moves(axis):
                     filling = zero(s.array.dtype) if s.fill is None else s.fill
                     out.append(Load(s.target, s.array, s.index, (*s.guards, bound), filling))
                 elif isinstance(s, Loop):

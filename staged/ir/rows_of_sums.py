@@ -61,7 +61,7 @@ def _columns(body: Sequence[Statement], array: ArrayRef, index: Affine) -> Itera
         if isinstance(s, Loop | Tile | Guarded) and any(
             isinstance(t, Store) and t.array is array for t in walk(s.body)
         ):
-            if isinstance(s, Loop) and index.stride(s.axis):
+            if isinstance(s, Loop) and index.moves(s.axis):
                 yield s
             yield from _columns(s.body, array, index)
 

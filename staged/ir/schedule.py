@@ -51,8 +51,7 @@ class Split:
     @staticmethod
     def of(axis: Axis, size: int, piece: str) -> Split:
         """`piece` is a word for the name of the axis of pieces."""
-        assert axis.factor % size == 0 or axis.dim is None, "pieces of what the program counts are whole ones"
-        outer = Axis(f"{axis.name}_{piece}", -(-axis.extent // size), axis.dim)
+        outer = Axis(f"{axis.name}_{piece}", -(-axis.size // size))
         return Split(axis, outer, Axis(f"{axis.name}_in_{piece}", size))
 
     @property
@@ -235,7 +234,7 @@ class Schedule:
         """
         for loop in self.vectorised:
             vectors, rest = divmod(loop.axis.extent, self.lanes)
-            if loop.axis.dim is not None or rest or vectors > self.unroll and vectors % self.unroll:
+            if not loop.axis.is_static or rest or vectors > self.unroll and vectors % self.unroll:
                 return None
         changed = (replace(d, is_guarded=True) if isinstance(d, Unroll) else d for d in self.directives)
         return replace(self, directives=tuple(changed))
@@ -252,7 +251,7 @@ class Schedule:
             if loop.axis.extent < 2 * count * self.lanes and all(op.is_extreme for op in totals):
                 return 1  # one loop, whose last vector may cover items twice, is shorter and as fast
         # Where whole iterations end is found by masking when the program counts them: a power of two.
-        return count if loop.axis.dim is None else 1 << (count.bit_length() - 1)
+        return count if loop.axis.is_static else 1 << (count.bit_length() - 1)
 
     @cached_property
     def written_out(self) -> frozenset[Axis]:

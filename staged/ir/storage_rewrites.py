@@ -52,6 +52,7 @@ from staged.ir.named_loops import (
     with_axis,
     with_body,
 )
+from staged.ir.sizes import at_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ class Expand:
                 if array in read:
                     raise illegal(self, f"{array.name} is read for later totals than those after which it is written")
             index, size = row_major_over(axes)
-            totals = {r.target: ArrayRef("tile", r.target.dtype, size, "registers") for r in loop.reductions}
+            totals = {r.target: ArrayRef("sums", r.target.dtype, size, "registers") for r in loop.reductions}
             kept.extend(totals.values())
             stores = [Store(array, index, target) for target, array in totals.items()]
             rest: Body = (*needed(before, after), *(Load(t, array, index) for t, array in totals.items()), *after)
@@ -263,7 +264,7 @@ class Pack:
             for n, step in index.terms:
                 if not isinstance(n, Axis) or n not in places:
                     found += Affine(((n, step),))
-                elif not found.stride(places[n][0]):
+                elif not found.moves(places[n][0]):
                     whole, apart = places[n]
                     found += (Affine.of(whole) + starts[whole]) * (step // apart)
             return found
@@ -284,7 +285,7 @@ class Pack:
         """The steps of axes along the one that they share: the same ones in every index."""
         found: list[int] | None = None
         for index in indices:
-            strides = [index.stride(axis) for axis in members]
+            strides = [at_bounds(index.stride(axis)) for axis in members]
             unit = gcd(*strides)
             if not unit:
                 continue

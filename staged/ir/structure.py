@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from staged.ir.nodes import Label, VariableRef
 from staged.ir.signature import ANYTHING, structured, yield_elsewhere, yield_outputs
-from staged.ir.types import Device, Dim
+from staged.ir.sizes import Size
+from staged.ir.types import Device
 
 # ---- control flow -------------------------------------------------------------------------------
 
@@ -119,7 +120,7 @@ VMAP = structured(
     operands="*captures",
     blocks=["element(*captures)"],
     results="*batched",
-    attributes={"mapped": tuple, "size": (int, Dim), "outputs": int, "whole": tuple},
+    attributes={"mapped": tuple, "size": (int, Size), "outputs": int, "whole": tuple},
     effects="read write io fail",
     yields=yield_elsewhere,
     is_transform=True,

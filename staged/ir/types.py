@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import ml_dtypes
 import numpy as np
 
 from staged.errors import SMALLER, TOO_LARGE, ProgramMemoryError, ShapeError, StagingError
+from staged.ir.sizes import Dim, Extent, dims_in, value_of
 from staged.source import Position, here, warn
 
 DTypeKind = Literal["f", "i", "u", "c", "b"]
@@ -195,27 +196,8 @@ def dtype_of(dtype: Any) -> DType | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Dim:
-    """A symbolic dimension: a name, and a bound that the memory plan uses (`st.dim("N", max=64)`).
-
-    A `dim` op sets its value when the program runs; `number` distinguishes dimensions of one name in a program. Arrays
-    have room for `bound` elements along it, so that all strides are known while staging.
-    """
-
-    name: str
-    max: int | None = None
-    number: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.name}_{self.number + 1}" if self.number else self.name
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-Extent = int | Dim
 Shape = tuple[Extent, ...]
+ExtentT = TypeVar("ExtentT", int, Extent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +282,10 @@ class FrameType:
 Type = TensorType | SequenceType | FrameType
 
 
-def row_major(*extents: int) -> tuple[int, ...]:
-    """Strides, in elements, of a dense row-major array: (12, 4, 1) for (2, 3, 4)."""
-    strides, step = [], 1
+def row_major(*extents: ExtentT) -> tuple[ExtentT, ...]:
+    """Strides, in elements, of a dense row-major array: (12, 4, 1) for (2, 3, 4), (4 * N, 4, 1) for (2, N, 4)."""
+    strides: list[ExtentT] = []
+    step: ExtentT = 1
     for extent in reversed(extents):
         strides.append(step)
         step *= extent
@@ -316,8 +299,9 @@ def bound(extent: Extent) -> int:
     """
     if isinstance(extent, int):
         return extent
-    assert extent.max is not None, f"dimension {extent.name} has no bound"
-    return max(extent.max, 2)
+    most = extent.bounds[1]
+    assert not math.isinf(most), f"{extent} has no bound"
+    return max(int(most), 2)
 
 
 def dims_of(type: Type) -> tuple[Dim, ...]:
@@ -326,11 +310,12 @@ def dims_of(type: Type) -> tuple[Dim, ...]:
         type = type.element
     if not isinstance(type, TensorType):
         return ()
-    found: tuple[Dim, ...] = ()
-    for extent in type.shape:
-        if isinstance(extent, Dim) and extent not in found:
-            found += (extent,)
-    return found
+    return tuple(dict.fromkeys(dim for extent in type.shape for dim in dims_in(extent)))
+
+
+def with_sizes(type: TensorType, sizes: Mapping[Dim, int]) -> TensorType:
+    """The type where dimensions have these sizes."""
+    return TensorType(type.dtype, tuple(value_of(extent, sizes) for extent in type.shape), type.weak)
 
 
 def shape_text(shape: Sequence[object]) -> str:

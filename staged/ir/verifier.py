@@ -30,8 +30,9 @@ from staged.ir.functions import every_function, function_table, result_types
 from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, free_values
 from staged.ir.printer import print_op
 from staged.ir.signature import Structured
+from staged.ir.sizes import Dim
 from staged.ir.structure import CALL, FRAME_NULL, JVP, SCOPE, VJP
-from staged.ir.types import Dim, TensorType, Type, dims_of, f32
+from staged.ir.types import TensorType, Type, dims_of, f32
 from staged.ir.views import Call, Derivative, Frame, Loop
 
 Labels = dict[Label, tuple[Type, ...]]

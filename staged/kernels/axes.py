@@ -16,7 +16,8 @@ from staged.ir.declaration import prims
 from staged.ir.loops import Axis
 from staged.ir.nodes import Op, Value
 from staged.ir.numbers import Number, as_held, same_number
-from staged.ir.types import Dim, Extent, Shape, bound
+from staged.ir.sizes import Extent, exact_quotient, product
+from staged.ir.types import Shape
 from staged.kernels.kinds import is_elementwise, is_inlined, shape_of
 
 Run = tuple[Axis, ...]
@@ -43,34 +44,30 @@ class Space:
     def unify(self, a: Run, b: Run) -> None:
         """Make two runs equal by splitting axes at common factors.
 
-        Exact: for runs of as many elements, both walked in row-major order; axes of one symbolic size are equal only as
-        a whole. Unifying one pair may change another (`(i, j)` with `(j, i)`): each axis is looked up when it is
-        reached.
+        Exact: for runs of as many elements, both walked in row-major order. Unifying one pair may change another
+        (`(i, j)` with `(j, i)`): each axis is looked up when it is reached.
         """
         left, right = self.leaves(a), self.leaves(b)
         while left and right:
             left[:1], right[:1] = self.leaves((left[0],)), self.leaves((right[0],))
             x, y = left[0], right[0]
-            if x.dim is not y.dim and x.dim != y.dim:
-                raise AxisConflict
-            if x is y or x.extent == y.extent:
+            if x is y or x.size == y.size:
                 if x is not y:
                     self.parts[x] = (y,)
                 left.pop(0)
                 right.pop(0)
-            elif x.dim is not None:
-                raise AxisConflict
-            elif x.extent % y.extent == 0:
-                left[:1] = self._split(x, y)
-            elif y.extent % x.extent == 0:
-                right[:1] = self._split(y, x)
+            elif (rest := exact_quotient(x.size, y.size)) is not None:
+                left[:1] = self._split(x, y, rest)
+            elif (rest := exact_quotient(y.size, x.size)) is not None:
+                right[:1] = self._split(y, x, rest)
             else:
                 raise AxisConflict
         if left or right:
             raise AxisConflict
 
-    def _split(self, axis: Axis, first: Axis) -> list[Axis]:
-        rest = Axis(axis.name, axis.extent // first.extent)
+    def _split(self, axis: Axis, first: Axis, size: Extent) -> list[Axis]:
+        """Divide an axis into `first` and one of `size` inside of it."""
+        rest = Axis(axis.name, size)
         self.parts[axis] = (first, rest)
         return [first, rest]
 
@@ -82,20 +79,20 @@ class Space:
         left = self.leaves(run)
         if 0 in shape:
             # Nothing is walked: any axes will do.
-            return tuple(() if extent == 1 else (Axis.over("i", extent),) for extent in shape)
+            return tuple(() if extent == 1 else (Axis("i", extent),) for extent in shape)
         dims: list[Run] = []
-        for extent in map(bound, shape):
+        for extent in shape:
             taken: list[Axis] = []
-            while prod(a.extent for a in taken) != extent:
-                missing = extent // prod(a.extent for a in taken)
-                if not left or extent % prod(a.extent for a in taken):
+            while (missing := exact_quotient(extent, product(a.size for a in taken))) != 1:
+                if not left or missing is None:
                     raise AxisConflict
                 left[:1] = self.leaves((left[0],))  # split by now, if it stands here twice
                 axis = left.pop(0)
-                if missing % axis.extent:
-                    if axis.extent % missing or axis.dim is not None:
+                if exact_quotient(missing, axis.size) is None:
+                    inside = exact_quotient(axis.size, missing)
+                    if inside is None:
                         raise AxisConflict
-                    axis, rest = self._split(axis, Axis(axis.name, missing))
+                    axis, rest = self._split(axis, Axis(axis.name, missing), inside)
                     left.insert(0, rest)
                 taken.append(axis)
             dims.append(tuple(taken))
@@ -141,7 +138,7 @@ class Analysis:
 
     def new_axis(self, extent: Extent) -> Axis:
         self.counter += 1
-        return Axis.over(f"i{self.counter}", extent)
+        return Axis(f"i{self.counter}", extent)
 
     def leaves(self, dims: Dims) -> list[Axis]:
         return [axis for run in dims for axis in self.space.leaves(run)]
@@ -305,9 +302,9 @@ class Analysis:
         """
         seen: list[Op] = []
         for op in self.reduced:
-            size = _iterations(self.reduced[op])
+            size = product(axis.size for axis in self.reduced[op])
             for other in seen:
-                if _iterations(self.reduced[other]) == size:
+                if product(axis.size for axis in self.reduced[other]) == size:
                     self.space.unify(self.reduced[other], self.reduced[op])
                     break
             else:
@@ -408,11 +405,6 @@ class Structure:
     def size(self) -> int:
         """Number of points of the innermost loops."""
         return _size(self.domain)
-
-
-def _iterations(run: Run) -> tuple[int, tuple[Dim, ...]]:
-    """The number of iterations of loops over a run: a number, and the dimensions in it."""
-    return prod(axis.extent for axis in run), tuple(axis.dim for axis in run if axis.dim is not None)
 
 
 def _size(axes: frozenset[Axis]) -> int:

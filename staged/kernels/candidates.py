@@ -16,6 +16,7 @@ from staged.ir.nest_items import without_single_iterations
 from staged.ir.products import COLUMN, LONGEST_CHAIN, ROW, SUM, chain_of, in_chains
 from staged.ir.rewrites import Divide, Reorder, Rewriting, StripMine, rewritten
 from staged.ir.schedule import Bind, Directive, Level, Schedule, Vectorise, WriteOut
+from staged.ir.sizes import at_bounds
 from staged.ir.storage_rewrites import Expand, Keep, Pack
 from staged.ir.types import DType
 from staged.kernels.schedule import CHUNK_NANOSECONDS, best_width, calls_functions, chunk_of, schedule, vector_lanes
@@ -187,7 +188,12 @@ def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
     """The rewritten nest and its schedule, for each way that there is."""
     columns = loops_named(nest, COLUMN)
     sums, rows = loops_named(nest, SUM), loops_named(nest, ROW)
-    if len(columns) != 1 or len(rows) != 1 or len(sums) != 1 or any(s.axis.dim for s in (*columns, *rows, *sums)):
+    if (
+        len(columns) != 1
+        or len(rows) != 1
+        or len(sums) != 1
+        or any(not s.axis.is_static for s in (*columns, *rows, *sums))
+    ):
         yield nest, schedule(nest, machine)
         return
     m, n, k = (loops[0].axis.extent for loops in (rows, columns, sums))
@@ -198,7 +204,7 @@ def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
     if m > 1 and lanes > 1 and not (transposes and (k < lanes or way is Totals.ROWS)):
         size = nest.inputs[0].dtype.size
         left = next(s for s in walk(nest.body) if isinstance(s, Load) and s.array is nest.inputs[0])
-        stride = left.index.stride(rows[0].axis) * size
+        stride = at_bounds(left.index.stride(rows[0].axis)) * size
         long = nest.inputs[0].dtype.is_float and k > LONGEST_CHAIN
         orders = ((True, True),) if transposes else ((False, False), (True, False), (True, True))
         chain = chain_of(k) if long else 0
@@ -292,9 +298,7 @@ def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
         directives.append(Vectorise((column.axis,), lanes, frozenset((column,)), width))
     elif not is_float:
         return nest, schedule(nest, machine)
-    sums = tuple(
-        loop.axis for loop in loops_named(nest, SUM) if loop.axis.dim is None and loop.axis.extent <= SHORT_SUM
-    )
+    sums = tuple(loop.axis for loop in loops_named(nest, SUM) if loop.axis.is_static and loop.axis.extent <= SHORT_SUM)
     if is_float and sums:
         directives.append(WriteOut(sums))
     return nest, on_cores(nest, machine, directives)
@@ -311,7 +315,7 @@ def vector_columns(nest: Nest) -> Loop:
     """The loop over the columns of a product, as it is when a transposed right operand of floats has been copied."""
     (column,) = loops_named(nest, COLUMN)
     right = right_operand(nest)
-    load = next(s for s in walk(column.body) if isinstance(s, Load) and s.index.stride(column.axis))
+    load = next(s for s in walk(column.body) if isinstance(s, Load) and s.index.moves(column.axis))
     if load.index.stride(column.axis) == 1 or not right.dtype.is_float:
         return column
     return loops_named(Pack(right, ROW, (SUM, COLUMN)).apply(nest), COLUMN)[-1]

@@ -11,7 +11,7 @@ from staged.ir.builder import Builder
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier
-from staged.ir.types import Dim
+from staged.ir.sizes import Dim
 
 
 def resolve_extents(function: Function) -> Function:

@@ -32,10 +32,11 @@ from staged.ir.loops import (
 from staged.ir.names import is_users_name, name_of, short
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.numbers import as_held, same_number
+from staged.ir.sizes import Extent
 from staged.ir.types import DType, i64
 from staged.kernels.axes import Analysis, AxisConflict, Dims, Structure
 from staged.kernels.indices import Indices, linear, reshaped, sorted_terms
-from staged.kernels.kinds import array_of, extents, is_inlined, is_scalar, shape_of
+from staged.kernels.kinds import array_of, is_inlined, is_scalar, shape_of
 from staged.kernels.words import words_in
 
 Key = tuple[Value, Indices, tuple[Bound, ...], str]
@@ -143,9 +144,10 @@ class Evaluation:
         """Index expressions of runs of axes."""
         out: list[Affine] = []
         for run in dims:
-            index, stride = Affine(), 1
+            index = Affine()
+            stride: Extent = 1
             for axis in reversed(self.analysis.space.leaves(run)):
-                index, stride = index + Affine.of(axis, stride), stride * axis.extent
+                index, stride = index + Affine.of(axis, stride), stride * axis.size
             out.append(sorted_terms(index))
         return tuple(out)
 
@@ -154,7 +156,7 @@ class Evaluation:
 
     def store(self, value: Value, array: ArrayRef) -> Store:
         dims = self.canonical(value)
-        return Store(array, linear(dims, extents(value)), self.eval(value, dims))
+        return Store(array, linear(dims, shape_of(value)), self.eval(value, dims))
 
     def operand_axes(self, operands: Sequence[Operand], *indices: Affine) -> frozenset[Axis]:
         axes: set[Axis] = set()
@@ -183,7 +185,7 @@ class Evaluation:
             source = self.inputs[value]
             if isinstance(source, Local):
                 return self.guarded(source, guards)
-            return self.load(key, source, linear(at, extents(value)), guards, fill, hint)
+            return self.load(key, source, linear(at, shape_of(value)), guards, fill, hint)
         if is_inlined(op):
             return self.eval_free(op, value, at, guards, fill)
         if guards:
@@ -197,7 +199,7 @@ class Evaluation:
             return self.eval_gather(op, at, key)
         operands = [self.eval(operand, at if operand.tensor.shape else ()) for operand in op.operands]
         if op.declared.kind == "random":
-            operands.append(self.position(linear(at, extents(value)), i64, "element"))
+            operands.append(self.position(linear(at, shape_of(value)), i64, "element"))
         target = Local(self.words[value], value.tensor.dtype, not is_users_name(hint))
         scope = self.put(
             Compute(target, op.declared, tuple(operands), dict(op.attrs), op.where), self.operand_axes(operands)
@@ -225,7 +227,7 @@ class Evaluation:
         return target
 
     def position(self, index: Affine, dtype: DType, hint: str) -> Operand:
-        if not index.terms:
+        if not index.terms and isinstance(index.offset, int):
             return Constant(as_held(index.offset, dtype), dtype)
         target = Local(hint, dtype)
         self.put(PositionOf(target, index), self.operand_axes((), index))
@@ -246,7 +248,7 @@ class Evaluation:
         if declared is prims.IOTA:
             return self.guarded(self.position(at[attrs["axis"]], value.tensor.dtype, "position"), guards)
         source = op.operands[0]
-        shape = extents(source)
+        shape = shape_of(source)
         if declared is prims.STOP_GRADIENT:
             return self.eval(source, at, guards, fill)
         if declared is prims.BROADCAST_TO:
@@ -258,13 +260,13 @@ class Evaluation:
                 moved[axis] = at[position]
             return self.eval(source, tuple(moved), guards, fill)
         if declared is prims.RESHAPE:
-            return self.eval(source, reshaped(at, extents(value), shape), guards, fill)
+            return self.eval(source, reshaped(at, shape_of(value), shape), guards, fill)
         if declared is prims.PAD:
             inner = tuple(index + -low for index, low in zip(at, attrs["low"], strict=True))
             bounds = tuple(
                 Bound(index, n)
                 for index, n, low, high in zip(inner, shape, attrs["low"], attrs["high"], strict=True)
-                if low or high
+                if low != 0 or high != 0
             )
             around = Constant(as_held(attrs["value"], value.tensor.dtype), value.tensor.dtype)
             if guards and not (fill is not None and same_number(fill.value, around.value)):
@@ -298,7 +300,7 @@ class Evaluation:
         """
         table, indices = op.operands
         axis = op.attrs["axis"]
-        rank = len(extents(indices))
+        rank = len(shape_of(indices))
         along = at if op.declared is prims.TAKE_ALONG else at[axis : axis + rank]
         index = self.eval(indices, along)
         checked = Local(f"{short(name_of(table))}_index".lstrip("_"), i64)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from staged.errors import UnsupportedError, located
+from staged.errors import located
 from staged.ir.cascade import cascade_sums
 from staged.ir.declaration import Declaration, prims
 from staged.ir.loops import Local, Nest, dims_in
@@ -16,8 +16,9 @@ from staged.ir.machine import Machine
 from staged.ir.names import name_of
 from staged.ir.nodes import PURE, Block, End, Function, Op, Value, free_values
 from staged.ir.schedule import Schedule
+from staged.ir.sizes import Dim
 from staged.ir.structure import CONTRACTION, KERNEL, LIBRARY
-from staged.ir.types import CPU, Dim, dims_of, i64
+from staged.ir.types import CPU, dims_of, i64
 from staged.ir.views import Loop
 from staged.ir.zeros import is_zeros
 from staged.kernels.axes import AxisConflict
@@ -31,7 +32,14 @@ from staged.kernels.kinds import is_inlined, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.lower_alone import has_own_kernel
 from staged.kernels.naming import Naming
-from staged.kernels.products import is_nest, product_block, product_kernel, scheduled_product, tiles_of
+from staged.kernels.products import (
+    is_nest,
+    may_have_epilogue,
+    product_block,
+    product_kernel,
+    scheduled_product,
+    tiles_of,
+)
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.steps import Node, kind_of, root_of_contraction
@@ -57,9 +65,7 @@ def fuse(
     """
 
     def joins(op: Op, body: Block) -> bool:
-        # A nest of a convolution's gradient has no epilogue.
-        joined = not machine.is_iso_c or op.declared in (prims.MATMUL, prims.CONV2D)
-        return joined and takes_epilogue(op, body)
+        return may_have_epilogue(op, machine) and takes_epilogue(op, body)
 
     split = resolve_extents(split_long_reductions(function))
     return split.with_block(_BlockFuser(split.block, machine, joins, Keys(), {}, {}, Naming(split), log=log).run())
@@ -275,18 +281,10 @@ class _BlockFuser:
         _, body, inputs, results = self.groups.contraction_parts(root, node.ops)
         if not results:
             return
-        dims = tuple(dict.fromkeys(dim for value in root.operands for dim in dims_of(value.type)))
+        dims = tuple(dict.fromkeys(dim for value in (*root.operands, *root.results) for dim in dims_of(value.type)))
         for value in (*root.operands, *root.results):
             shape_of(value)
         sizes = [self.sizes[dim] for dim in dims]
-        if len(sizes) > 1 or sizes and root.declared is not prims.MATMUL:
-            raise UnsupportedError(
-                f"`{root.name}` takes arrays with one dimension whose size is known when the program runs, and only "
-                "matrix "
-                f"products do; got {', '.join(str(value.type) for value in root.operands)}",
-                where=root.where,
-                hint="write one operand into an array of a fixed size first: `x = st.zeros(...); x[:n] = part`",
-            )
         operands = [self.value(value) for value in (*root.operands, *inputs, *sizes)]
         attrs = self.attributes(node.ops, results)
 
@@ -294,7 +292,12 @@ class _BlockFuser:
             epilogue = lower_epilogue(root, body) if len(node.ops) > 1 else None
             if is_nest(root, epilogue, self.machine):
                 return KERNEL, *scheduled_product(product_kernel(root, inputs, epilogue), self.machine)
-            return CONTRACTION, epilogue, None if epilogue is None else schedule(epilogue, self.machine)
+            if epilogue is None:
+                return CONTRACTION, None, None
+            if dims:
+                counts = {dim: Local(dim.name, i64) for dim in dims}
+                epilogue = replace(epilogue, inputs=(*epilogue.inputs, *counts.values()), counts=counts)
+            return CONTRACTION, epilogue, schedule(epilogue, self.machine)
 
         key, _ = self.groups.key(node.ops, results)
         declared, nest, way = self.once("contraction", key, operands, node.ops, find)

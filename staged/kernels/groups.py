@@ -13,8 +13,9 @@ from math import prod
 
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value
+from staged.ir.sizes import Dim, Extent
 from staged.ir.storage import changed_operands
-from staged.ir.types import CPU, Dim, Extent
+from staged.ir.types import CPU
 from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.clone import Clone
 from staged.kernels.epilogue import lower_epilogue

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staged.ir.declaration import prims
 from staged.ir.names import as_name, has_name, inside, is_users_name, name_of
 from staged.ir.nodes import Block, Op, Value
+from staged.ir.nouns import verb_of
 from staged.ir.types import Type
 from staged.kernels.kinds import is_inlined
 from staged.source import called_function
@@ -26,30 +26,6 @@ LONG_WORD = 16
 MOST_STEPS = 3
 """The most layers and functions in a name."""
 Signature = tuple[tuple[str, ...], tuple[Type, ...]]
-
-
-def _verbs() -> dict[object, str]:
-    draws = (prims.RANDOM_BITS, prims.UNIFORM, prims.NORMAL, prims.BERNOULLI)
-    return {
-        **dict.fromkeys(draws, "draw"),
-        **dict.fromkeys((prims.TAKE, prims.TAKE_ALONG), "gather"),
-        **dict.fromkeys((prims.SCATTER_ADD, prims.SCATTER_ADD_ALONG), "scatter"),
-        prims.PERMUTE: "transpose",
-        prims.PERMUTATION: "draw",
-        prims.DYNAMIC_UPDATE: "store",
-        prims.CONCAT: "join",
-        prims.PAD: "pad",
-    }
-
-
-_found: dict[object, str] = {}
-
-
-def verb_of(op: Op) -> str:
-    """The verb for an op that moves or draws elements, else nothing."""
-    if not _found:
-        _found.update(_verbs())
-    return _found.get(op.declared, "")
 
 
 class KernelNames:

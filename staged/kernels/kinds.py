@@ -5,12 +5,13 @@ Tested by `tests/kernels/test_declarations.py`.
 
 from __future__ import annotations
 
-from math import prod
+from math import isinf
 
 from staged.errors import UnsupportedError
 from staged.ir.loops import ArrayRef, ArrayRole
 from staged.ir.nodes import Op, Value
-from staged.ir.types import Dim, Shape, TensorType, bound
+from staged.ir.sizes import bounds_of, product
+from staged.ir.types import Shape, TensorType, bound
 
 
 def is_scalar(value: Value) -> bool:
@@ -18,37 +19,26 @@ def is_scalar(value: Value) -> bool:
 
 
 def shape_of(value: Value) -> Shape:
-    """The shape of what a kernel works on; an UnsupportedError where another axis than the first is symbolic."""
+    """The shape of what a kernel works on. Raises: UnsupportedError for a dimension without a bound."""
     shape = value.tensor.shape
-    if any(isinstance(extent, Dim) for extent in shape[1:]):
-        raise UnsupportedError(
-            f"a dimension whose size is known when the program runs is the first axis of an array, got {value.type}",
-            where=value.producer.where if value.producer else None,
-            hint="put that axis first, or give the others sizes that are known while staging",
-        )
-    if shape and isinstance(shape[0], Dim) and shape[0].max is None:
-        raise UnsupportedError(
-            f"dimension {shape[0]} of {value.type} has no value and no bound",
-            where=value.producer.where if value.producer else None,
-            hint='give it both: `n = st.dim("N", n, max=64)`',
-        )
+    for extent in shape:
+        if isinf(bounds_of(extent)[1]):
+            raise UnsupportedError(
+                f"dimension {extent} of {value.type} has no value and no bound",
+                where=value.producer.where if value.producer else None,
+                hint='give it both: `n = st.dim("N", n, max=64)`',
+            )
     return shape
 
 
 def extents(value: Value) -> tuple[int, ...]:
-    """The room that memory has along each axis: the shape, with the bound of a symbolic dimension."""
+    """The shape, with the bounds of sizes that are known when the program runs."""
     return tuple(bound(extent) for extent in shape_of(value))
-
-
-def dim_of(value: Value) -> Dim | None:
-    """The symbolic dimension of a value's first axis."""
-    shape = shape_of(value)
-    return shape[0] if shape and isinstance(shape[0], Dim) else None
 
 
 def array_of(name: str, value: Value, role: ArrayRole) -> ArrayRef:
     """A value as an array of a loop nest."""
-    return ArrayRef(name, value.tensor.dtype, prod(extents(value)), role, dim_of(value))
+    return ArrayRef(name, value.tensor.dtype, product(shape_of(value)), role)
 
 
 def is_elementwise(op: Op) -> bool:

@@ -250,7 +250,7 @@ class Lowering(Evaluation):
     def name_axes(self) -> None:
         fresh: dict[Axis, Axis] = {}
         for number, axis in enumerate(self.order):
-            fresh[axis] = Axis(axis_name(number), axis.extent, axis.dim)
+            fresh[axis] = Axis(axis_name(number), axis.size)
         for old, new in fresh.items():
             self.analysis.space.parts[old] = (new,)
         self.order = [fresh[axis] for axis in self.order]

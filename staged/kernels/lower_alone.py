@@ -4,9 +4,8 @@ sorting."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, prod
+from math import inf
 
-from staged.errors import UnsupportedError
 from staged.ir.declaration import declaration_of, prims
 from staged.ir.loops import (
     Accumulate,
@@ -31,11 +30,16 @@ from staged.ir.loops import (
 )
 from staged.ir.nodes import Block, Op
 from staged.ir.op_table import OpTable
+from staged.ir.size_functions import last_index
+from staged.ir.sizes import Extent, product, surely
 from staged.ir.types import bool_, i32, i64, row_major
-from staged.kernels.kinds import dim_of, extents
+from staged.kernels.kinds import shape_of
 from staged.kernels.parts import Parts, axis_name, loops, without
 from staged.kernels.scans import recurrence, running_place, running_total
 from staged.kernels.sorting import sorting
+
+JOINED = 8
+"""The most arrays that one loop joins: a processor follows a few streams of memory at a time."""
 
 
 def has_own_kernel(op: Op) -> bool:
@@ -46,43 +50,38 @@ def has_own_kernel(op: Op) -> bool:
 def lower_alone(name: str, body: Block) -> Nest:
     """The nest of a kernel that holds one op with a kernel of its own."""
     op = next(filter(has_own_kernel, body.ops))
-    needs_sizes = op.declared.kind in ("pooling", "shuffle")
-    if needs_sizes and any(dim_of(value) is not None for value in (*op.operands, *op.results)):
-        raise UnsupportedError(
-            f"`{op.name}` needs sizes that are known while staging, got {', '.join(str(v.type) for v in op.operands)}",
-            where=op.where,
-            hint="write the elements into an array of a fixed size first: `x = st.zeros(...); x[:n] = part`",
-        )
     return LOWERS[op.declared](name, Parts(body, op))
 
 
 def _concat(name: str, p: Parts) -> Nest:
+    """Neighbours of one size, up to `JOINED`, share a loop."""
     axis = p.op.attrs["axis"]
-    shape = extents(p.op.results[0])
-    rows, width = prod(shape[:axis]), prod(shape[axis:])
-    outer = Axis("i", rows, dim_of(p.op.results[0]))
-    pieces: list[Statement] = []
-    offset = 0
+    shape = shape_of(p.op.results[0])
+    rows, width = product(shape[:axis]), product(shape[axis:])
+    outer = Axis("i", rows)
+    pieces: list[Loop] = []
+    offset: Extent = 0
     for number, piece_shape in enumerate(p.shapes):
-        width_here = prod(piece_shape[axis:])
-        inner = Axis("j", width_here)
-        source = p.array(number)
-        value, load = p.load(source, Affine.of(outer, width_here) + Affine.of(inner))
+        width_here = product(piece_shape[axis:])
+        if number % JOINED == 0 or pieces[-1].axis.size != width_here:
+            pieces.append(Loop(Axis("j", width_here), ()))
+        inner, before = pieces[-1].axis, pieces[-1].body
+        value, load = p.load(p.array(number), Affine.of(outer, width_here) + Affine.of(inner))
         target = Affine.of(outer, width) + Affine.of(inner) + offset
-        pieces.append(Loop(inner, (load, Store(p.outputs[0], target, value))))
+        pieces[-1] = Loop(inner, (*before, load, Store(p.outputs[0], target, value)))
         offset += width_here
-    return p.nest(name, loops([outer], pieces) if rows > 1 else without(pieces, outer), rows > 1)
+    return p.nest(name, loops([outer], pieces) if rows != 1 else without(pieces, outer), rows != 1)
 
 
 def _dynamic_update(name: str, p: Parts) -> Nest:
     whole, part = p.shapes[0], p.shapes[1]
     out = p.outputs[0]
-    axes = [Axis.over(axis_name(number), extent) for number, extent in enumerate(p.symbolic[1])]
+    axes = [Axis(axis_name(number), extent) for number, extent in enumerate(p.shapes[1])]
     source = Affine()
     target = Affine()
     for axis, small, large in zip(axes, row_major(*part), row_major(*whole), strict=True):
         source, target = source + Affine.of(axis, small), target + Affine.of(axis, large)
-    for number, (large, n, m) in enumerate(zip(row_major(*whole), p.symbolic[0], p.symbolic[1], strict=True)):
+    for number, (large, n, m) in enumerate(zip(row_major(*whole), whole, part, strict=True)):
         if n != m:
             target = target + Affine.of(p.scalar(2 + number), large)
     first, in_place = p.begin()
@@ -103,16 +102,13 @@ def _scatter(name: str, p: Parts) -> Nest:
     """
     axis = p.op.attrs["axis"]
     shape, indices = p.shapes[0], p.shapes[1]
-    before, extent, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    outer = Axis("i", before, dim_of(p.op.operands[0]) if axis else None)
-    place, inner = Axis("j", prod(indices), dim_of(p.op.operands[1])), Axis("k", after)
+    before, extent, after = product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
+    outer, place, inner = Axis("i", before), Axis("j", product(indices)), Axis("k", after)
     out = p.outputs[0]
     index, load_index = p.load(p.array(1), Affine.of(place))
-    checked = Local(f"{p.outputs[0].name}_index", i64)
-    check = CheckIndex(checked, index, p.symbolic[0][axis], p.op.where)
-    update, load = p.load(
-        p.array(2), Affine.of(outer, place.extent * after) + Affine.of(place, after) + Affine.of(inner)
-    )
+    checked = Local("target", i64)
+    check = CheckIndex(checked, index, shape[axis], p.op.where)
+    update, load = p.load(p.array(2), Affine.of(outer, place.size * after) + Affine.of(place, after) + Affine.of(inner))
     target = Affine.of(outer, extent * after) + Affine.of(checked, after) + Affine.of(inner)
     is_write = p.op.declared is prims.SCATTER
     write = (
@@ -128,9 +124,9 @@ def _scatter(name: str, p: Parts) -> Nest:
 def _scatter_along(name: str, p: Parts) -> Nest:
     axis = p.op.attrs["axis"]
     shape, indices = p.shapes[0], p.shapes[1]
-    axes = [Axis.over(axis_name(number), extent) for number, extent in enumerate(p.symbolic[1])]
+    axes = [Axis(axis_name(number), extent) for number, extent in enumerate(p.shapes[1])]
     source, target = Affine(), Affine()
-    checked = Local(f"{p.outputs[0].name}_index", i64)
+    checked = Local("target", i64)
     for number, (loop, small, large) in enumerate(zip(axes, row_major(*indices), row_major(*shape), strict=True)):
         source = source + Affine.of(loop, small)
         target = target + (Affine.of(checked, large) if number == axis else Affine.of(loop, large))
@@ -138,7 +134,7 @@ def _scatter_along(name: str, p: Parts) -> Nest:
     update, load = p.load(p.array(2), source)
     inner = [
         load_index,
-        CheckIndex(checked, index, p.symbolic[0][axis], p.op.where),
+        CheckIndex(checked, index, shape[axis], p.op.where),
         load,
         *p.add_to(p.outputs[0], target, update, declaration_of(p.op.attrs.get("by", "add"))),
     ]
@@ -149,7 +145,7 @@ def _scatter_along(name: str, p: Parts) -> Nest:
 class _Window:
     """Loops and indices of pooling: planes, positions in the result, positions in the window."""
 
-    def __init__(self, p: Parts, inner: Sequence[int], outer: Sequence[int]) -> None:
+    def __init__(self, p: Parts, inner: Sequence[Extent], outer: Sequence[Extent]) -> None:
         attrs = p.op.attrs
         (self.kh, self.kw), (sh, sw), (ph, pw) = attrs["kernel"], attrs["stride"], attrs["padding"]
         apart_y, apart_x = attrs.get("dilation", (1, 1))  # means have none
@@ -163,9 +159,9 @@ class _Window:
         self.element = Affine.of(self.plane, self.height * self.width) + self.position
         self.window = Affine.of(self.plane, outer[2] * outer[3]) + Affine.of(self.y, outer[3]) + Affine.of(self.x)
         bounds = []
-        if ph or (outer[2] - 1) * sh + apart_y * (self.kh - 1) >= self.height:
+        if ph or not surely(lambda: last_index(outer[2]) * sh + apart_y * (self.kh - 1) < self.height):
             bounds.append(Bound(self.row, self.height))
-        if pw or (outer[3] - 1) * sw + apart_x * (self.kw - 1) >= self.width:
+        if pw or not surely(lambda: last_index(outer[3]) * sw + apart_x * (self.kw - 1) < self.width):
             bounds.append(Bound(self.column, self.width))
         self.bounds = tuple(bounds)
 
@@ -259,16 +255,16 @@ def _max_pool_pairs_backward(name: str, p: Parts) -> Nest:
             parts.append(part)
         inner.append(StorePair(out, start + dy * w.width, parts[0], parts[1]))
     body: list[Statement] = []
-    if shape[2] % 2 or shape[3] % 2:
+    if shape[2] % 2 != 0 or shape[3] % 2 != 0:
         element = Axis("j", w.height * w.width)
-        body.append(Loop(element, (Store(out, Affine.of(w.plane, element.extent) + Affine.of(element), zero),)))
+        body.append(Loop(element, (Store(out, Affine.of(w.plane, element.size) + Affine.of(element), zero),)))
     return p.nest(name, loops([w.plane], [*body, *loops([w.y, w.x], inner)]), True)
 
 
 def _max_pool2d(name: str, p: Parts) -> Nest:
     if _is_pairs(p):
-        return _max_pool_pairs(name, p, _Window(p, p.shapes[0], extents(p.op.results[0])))
-    w = _Window(p, p.shapes[0], extents(p.op.results[0]))
+        return _max_pool_pairs(name, p, _Window(p, p.shapes[0], shape_of(p.op.results[0])))
+    w = _Window(p, p.shapes[0], shape_of(p.op.results[0]))
     source = p.array(0)
     best = Reduction(Local("best", i64), prims.ARGMAX)
     value, load = p.load(source, w.element)
@@ -304,7 +300,7 @@ def _max_pool2d_backward(name: str, p: Parts) -> Nest:
 
 
 def _avg_pool2d(name: str, p: Parts) -> Nest:
-    w = _Window(p, p.shapes[0], extents(p.op.results[0]))
+    w = _Window(p, p.shapes[0], shape_of(p.op.results[0]))
     dtype = p.outputs[0].dtype
     total = Reduction(Local("total", dtype), prims.SUM)
     value, load = p.load(p.array(0), w.element)
@@ -323,7 +319,7 @@ def _avg_pool2d_backward(name: str, p: Parts) -> Nest:
     w = _Window(p, shape, p.shapes[0])
     out = p.outputs[0]
     element = Axis("j", w.height * w.width)
-    zero = Store(out, Affine.of(w.plane, element.extent) + Affine.of(element), Constant(0.0, out.dtype))
+    zero = Store(out, Affine.of(w.plane, element.size) + Affine.of(element), Constant(0.0, out.dtype))
     value, load = p.load(p.array(0), w.window)
     share = Local("share", out.dtype)
     divide = Compute(share, prims.DIVIDE, (value, Constant(float(w.kh * w.kw), out.dtype)), {})
@@ -334,7 +330,7 @@ def _avg_pool2d_backward(name: str, p: Parts) -> Nest:
 
 def _permutation(name: str, p: Parts) -> Nest:
     key = tuple(p.scalar(number) for number in range(3))
-    call = CallSupport("st_permutation", "st_permutation", (p.outputs[0], Constant(p.op.attrs["n"], i64), *key))
+    call = CallSupport("st_permutation", "st_permutation", (p.outputs[0], CallSupport.size(p.op.attrs["n"]), *key))
     return p.nest(name, [call], False)
 
 

@@ -31,11 +31,11 @@ from staged.ir.names import (
     short,
 )
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
-from staged.ir.nouns import NOUNS, NOUNS_ALONE, noun_of
+from staged.ir.nouns import NOUNS, NOUNS_ALONE, noun_of, verb_of
 from staged.ir.storage import structural_ops
 from staged.ir.structure import FOR, VARIABLE_READ, VARIABLE_WRITE, WHILE
 from staged.ir.types import TensorType, Type
-from staged.kernels.kernel_names import KernelNames, verb_of
+from staged.kernels.kernel_names import KernelNames
 from staged.kernels.kinds import is_inlined, is_scalar
 from staged.kernels.words import of_operand
 from staged.source import Position, called_function

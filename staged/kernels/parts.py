@@ -28,7 +28,7 @@ from staged.ir.loops import (
 )
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.nouns import noun_of
-from staged.kernels.kinds import array_of, extents, is_scalar, shape_of
+from staged.kernels.kinds import array_of, is_scalar, shape_of
 
 
 class Parts:
@@ -43,8 +43,7 @@ class Parts:
             self.inputs.append(Local(hint, dtype) if is_scalar(param) else array_of(hint, param, "input"))
         self.results = body.end.operands
         self.outputs = [array_of(v.hint or noun_of(op, v.index), v, "output") for v in self.results]
-        self.shapes = [extents(operand) for operand in op.operands]
-        self.symbolic = [shape_of(operand) for operand in op.operands]
+        self.shapes = [shape_of(operand) for operand in op.operands]
         self.result_numbers = [value.index for value in body.end.operands]
         """The results of the op that the kernel computes: a pool whose positions are unused computes values alone."""
 

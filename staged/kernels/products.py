@@ -18,20 +18,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from staged.ir.convolutions import convolution_nest
+from staged.ir.convolutions import convolution_nest, convolution_of
 from staged.ir.declaration import prims
 from staged.ir.loops import Compute, Load, Loop, Nest, PositionOf, Store, walk
 from staged.ir.machine import Machine
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, Op, Value
-from staged.ir.products import COLUMN, LONGEST_CHAIN, ROW, SUM, product_nest
+from staged.ir.products import COLUMN, LONGEST_CHAIN, ROW, SUM, product_nest, sizes_of_product
 from staged.ir.schedule import Schedule
-from staged.ir.types import CPU, Dim, DType, i8, i32
+from staged.ir.types import CPU, DType, bound, i8, i32
 from staged.kernels.candidates import (
     PAGE,
     candidates,
     in_vectors,
-    is_long,
     is_shared,
     loops_named,
     most_rows_side_by_side,
@@ -57,6 +56,8 @@ SHORTEST_SUM = 64
 """Terms of sums whose rows may go to the epilogue through memory: of shorter ones that is a large part of the work, and
 puts out of the first-level cache what the next kernels read (the recursive tree LSTM took 1.07 of the time).
 """
+MOST_TAPS = 128
+"""Taps of a weight for which the functions of images of any size have room."""
 LEAST_ROWS_OF_A_NEST = 5
 """Rows from which on a product of floats is done in register tiles, a few more where the right operand is large: fewer
 use each element so little that reading that in order is all that counts.
@@ -64,15 +65,20 @@ use each element so little that reading that in order is all that counts.
 
 
 def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
-    """Return whether a contraction of the host runs as a nest of loops, and not as a function of the back end's."""
+    """Return whether a contraction runs as a nest of loops, and not as a function of the back end's or a library's."""
     if root.device != CPU:
-        return False
+        has_dims = not all(value.tensor.is_static for value in (*root.operands, *root.results))
+        return root.declared is not prims.MATMUL and has_dims
     if machine.is_iso_c:
         return True
     if root.declared is not prims.MATMUL:
-        return False
+        conv = convolution_of(root)
+        return conv.taps[0] * conv.taps[1] > MOST_TAPS and not all(isinstance(size, int) for size in conv.image)
+    dtype = root.operands[0].tensor.dtype
+    if not all(operand.tensor.is_static for operand in root.operands):
+        return not dtype.is_float or dtype.is_half or prod(map(bound, sizes_of_product(root)[1:])) <= TINY
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
-    batch, m, n = matrix_shape(root)
+    batch, m, n = map(bound, matrix_shape(root))
     if machine.blas is not None and root.operands[0].tensor.dtype.is_float and batch * m * n * k >= TILED:
         return False
     if not root.operands[0].tensor.dtype.is_float:
@@ -82,14 +88,26 @@ def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     return m * n * k <= TINY or is_tiled(root, epilogue, machine)
 
 
+def may_have_epilogue(root: Op, machine: Machine) -> bool:
+    """Return whether other ops may compute on finished elements of a contraction: not on those of a gradient's nest,
+    nor on the pixels of a gradient that do not follow one another.
+    """
+    if root.declared not in (prims.CONV2D_BACKWARD_INPUT, prims.CONV2D_BACKWARD_WEIGHT):
+        return True
+    conv = convolution_of(root)
+    is_known = all(isinstance(size, int) for size in conv.image)
+    has_phases = root.declared is prims.CONV2D_BACKWARD_INPUT and conv.stride != (1, 1) and not is_known
+    return not has_phases and not is_nest(root, None, machine)
+
+
 def is_of_bytes(root: Op, machine: Machine) -> bool:
     """Return whether a product is one of i8 in i32 that the back end has a function for: the rows of its left operand
     are dense.
     """
     a, b = (operand.tensor for operand in root.operands[:2])
-    if a.dtype is not i8 or root.attrs.get("dtype") is not i32 or any(isinstance(e, Dim) for e in (*a.shape, *b.shape)):
+    if a.dtype is not i8 or root.attrs.get("dtype") is not i32 or not (a.is_static and b.is_static):
         return False
-    _, m, n = matrix_shape(root)
+    _, m, n = map(bound, matrix_shape(root))
     k = extents(root.operands[0])[-1]
     return not root.attrs.get("transpose_a", False) and k >= LEAST_BYTES and m * n * k >= TILED
 
@@ -99,11 +117,11 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
 
     Exact: a sum takes in its terms in the order in which the back end's function does, and rounds as often.
     """
-    shape, dtype = root.operands[0].tensor.shape, root.operands[0].tensor.dtype
+    dtype = root.operands[0].tensor.dtype
     turned = [bool(root.attrs.get(f"transpose_{side}", False)) for side in "ab"]
-    if all(turned) or any(isinstance(extent, Dim) for extent in shape):
+    if all(turned) or not all(operand.tensor.is_static for operand in root.operands[:2]):
         return False
-    _, m, n = matrix_shape(root)
+    _, m, n = map(bound, matrix_shape(root))
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
     lanes = machine.lanes(dtype.size)
     least = LEAST_ROWS_OF_A_NEST if k * n * dtype.size <= machine.l2 // 2 else 8
@@ -124,10 +142,7 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     if n % lanes and k < SHORTEST_SUM:
         return False  # rows that go to the epilogue through memory
     # Of columns that do not fill vectors some would be computed twice: by functions on vectors, which round otherwise.
-    if turned[1]:
-        whole = n % lanes == 0 or not epilogue.in_place and not is_long(columns_of(epilogue), dtype)
-    else:
-        whole = n % lanes == 0 or n <= LONGEST_ROW and not calls_functions_in(epilogue)
+    whole = n % lanes == 0 or n <= LONGEST_ROW and not calls_functions_in(epilogue)
     return whole and is_elementwise(epilogue, lanes, machine)
 
 
@@ -148,19 +163,17 @@ def is_transposition_worth_it(m: int, n: int, k: int, dtype: DType, results: int
     experiment.
 
     That copies the left operand where it is the smaller one, and has vectors of rows; few columns are dot products. It
-    splits the rows among threads, which here share panels, and among blocks that stay in the second-level cache. Its
-    epilogue has columns beside whole vectors, where several `results` (a relu and what its gradient keeps) mean a
-    branch.
+    splits the rows among threads, which here share panels, and among blocks that stay in the second-level cache.
+    Columns that do not fill vectors are its own. Several `results` of an epilogue (a relu and what its gradient keeps)
+    mean a branch.
     """
     lanes = machine.lanes(dtype.size)
     if k < lanes or n < 8 or m * k * dtype.size > 2 * machine.l2:
         return False
     shared = is_shared(m * n * k, machine)
-    if n % lanes and (shared or m < 8) or shared and n < 4 * lanes * machine.cores:
+    if n % lanes or shared and n < 4 * lanes * machine.cores:
         return False
-    (by_columns, by_rows) = (
-        -(-extent // lanes) * lanes / extent * (1 + 4 / other) for extent, other in ((n, m), (m, n))
-    )
+    by_columns, by_rows = 1 + 4 / m, -(-m // lanes) * lanes / m * (1 + 4 / n)
     return by_columns < (1.035 if results == 1 else 1.06) * by_rows
 
 
@@ -213,7 +226,7 @@ def scheduled_product(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
         return nest, schedule(nest, machine)
     sizes = [loop.axis.extent for name in (ROW, COLUMN, SUM) for loop in loops_named(nest, name)]
     small = prod(sizes) < TILED and not (nest.inputs[0].dtype.is_float and prod(sizes) > TINY)
-    if small or any(loop.axis.dim for name in (ROW, SUM) for loop in loops_named(nest, name)):
+    if small or any(not loop.axis.is_static for name in (ROW, COLUMN, SUM) for loop in loops_named(nest, name)):
         return in_vectors(nest, machine)
     return next(candidates(nest, machine))
 
@@ -227,7 +240,7 @@ def tiles_of(root: Op, nest: Nest) -> str:
     if not all(sizes):
         return ""
     tiles = f"{nest.inputs[0].dtype}; tiles of {sizes[0]} x {sizes[1]} sums in registers"
-    batch, m, n = matrix_shape(root)
+    batch, m, n = map(bound, matrix_shape(root))
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
     many = f"{batch} times " if batch > 1 else ""
     return f"{many}({m}, {k}) @ ({k}, {n}), {tiles}"

@@ -6,7 +6,6 @@ Tested by `tests/ops/test_cumulative.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 
 from staged.ir.declaration import Declaration, prims
 from staged.ir.loops import (
@@ -30,8 +29,8 @@ from staged.ir.loops import (
     Tile,
     identity,
 )
+from staged.ir.sizes import largest, product
 from staged.ir.types import DType, bool_, f64, i64
-from staged.kernels.kinds import dim_of
 from staged.kernels.parts import Parts, loops, without
 
 COLUMN_TILE = 2048
@@ -55,12 +54,11 @@ def _scan(name: str, p: Parts, starts: Sequence[Constant], step: _Step, result: 
     vectors of a CPU, and threads of a GPU.
     """
     axis, shape = p.op.attrs["axis"], p.shapes[0]
-    before, n, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    dim, out = dim_of(p.op.operands[0]), p.outputs[0]
-    outer, inner = Axis("i", before, dim if axis else None), Axis("k", after)
-    place = Axis("j", n, None if axis else dim)
+    before, n, after = product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
+    out = p.outputs[0]
+    outer, place, inner = Axis("i", before), Axis("j", n), Axis("k", after)
     along = Affine.of(place, -1) + (n - 1) if p.op.attrs.get("reverse") else Affine.of(place)
-    at = Affine.of(outer, n * after) + along * after + (Affine.of(inner) if after > 1 else 0)
+    at = Affine.of(outer, n * after) + along * after + (Affine.of(inner) if after != 1 else 0)
     state = [Local("total", start.dtype) for start in starts]
     taken: list[Statement] = []
     values: list[Operand] = []
@@ -88,7 +86,7 @@ def _scan(name: str, p: Parts, starts: Sequence[Constant], step: _Step, result: 
         body: list[Statement] = [Begin(fold), Loop(place, tuple(taken))]
         scratch: list[ArrayRef] = []
     else:
-        scratch = [ArrayRef("totals", start.dtype, max(1, after), "scratch") for start in starts]
+        scratch = [ArrayRef("totals", start.dtype, largest(1, after), "scratch") for start in starts]
         column = Affine.of(inner)
         taken += [Load(local, array, column) for local, array in zip(state, scratch, strict=True)]
         after_it = step(taken, state, values)
@@ -96,8 +94,7 @@ def _scan(name: str, p: Parts, starts: Sequence[Constant], step: _Step, result: 
         taken.append(stored(taken, after_it[result]))
         begin = Loop(inner, tuple(Store(array, column, start) for array, start in zip(scratch, starts, strict=True)))
         body = [Tile(inner, COLUMN_TILE, (begin, Loop(place, (Loop(inner, tuple(taken)),))))]
-    is_one = before == 1 and outer.dim is None
-    statements = tuple(without(body, outer) if is_one else loops([outer], body))
+    statements = tuple(without(body, outer) if before == 1 else loops([outer], body))
     first = statements[0]
     items = first.axis.extent if isinstance(first, Loop | Tile) else 1
     return Nest(name, tuple(p.inputs), tuple(p.outputs), tuple(scratch), statements, items)

@@ -111,7 +111,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                 stride = index.stride(axis)
                 if stride not in (0, 1):
                     return 0
-                if stride:
+                if stride != 0:
                     varying[target] = array.dtype
                     touches_memory = True
             case LoadPair(first, second, array, index):
@@ -129,7 +129,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                 if index.stride(axis) != 1:
                     return 0
             case PositionOf(target, index):
-                if index.stride(axis) or any(isinstance(n, Local) and n in varying for n, _ in index.terms):
+                if index.moves(axis) or any(isinstance(n, Local) and n in varying for n, _ in index.terms):
                     varying[target] = target.dtype
             case CheckIndex(_, index):
                 if _varies(index, varying):

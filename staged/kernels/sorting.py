@@ -6,12 +6,13 @@ Tested by `tests/ops/test_sorting.py`.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import log2, prod
+from math import log2
 
 from staged.errors import UnsupportedError
-from staged.ir.loops import Address, Affine, ArrayRef, Axis, CallSupport, Constant, Nest, Operand
-from staged.ir.types import Dim, bool_, i64
-from staged.kernels.kinds import dim_of, extents
+from staged.ir.loops import Address, Affine, ArrayRef, Axis, CallSupport, Constant, Nest
+from staged.ir.sizes import product
+from staged.ir.types import bool_, bound, i64
+from staged.kernels.kinds import shape_of
 from staged.kernels.parts import Parts, loops, without
 
 MOST = 1 << 30
@@ -22,39 +23,38 @@ LONG_ROW = 512
 
 def sorting(name: str, p: Parts) -> Nest:
     """Each row by itself: the places of its elements in their order, the elements, or both."""
-    shape, kept = p.shapes[0], extents(p.op.results[0])[-1]
-    rows, n = prod(shape[:-1]), shape[-1]
-    if n > MOST:
+    shape, kept = p.shapes[0], shape_of(p.op.results[0])[-1]
+    rows, n = product(shape[:-1]), shape[-1]
+    if bound(n) > MOST:
         raise UnsupportedError(
             f"a row of more than {MOST} elements cannot be sorted, got {p.op.operands[0].type}",
             where=p.op.where,
             hint="sort shorter pieces",
         )
-    if not rows * kept:
+    if rows * kept == 0:
         return p.nest(name, [], False)
-    dim = dim_of(p.op.operands[0])
-    row = Axis("i", rows, dim if len(shape) > 1 else None)
-    length: Operand | Dim = dim if dim is not None and len(shape) == 1 else Constant(n, i64)
+    row = Axis("i", rows)
+    room = bound(n)
     for place, (number, value) in enumerate(zip(p.result_numbers, p.results, strict=True)):
         if not value.hint:
             p.outputs[place] = replace(p.outputs[place], name=("sorted", "order")[number])
     found = dict(zip(p.result_numbers, p.outputs, strict=True))
     values, order = (Address(found[number], Affine.of(row, kept)) if number in found else None for number in (0, 1))
     dtype = p.array(0).dtype
-    workspace = ArrayRef("workspace", i64, workspace_words(dtype.size, n), "scratch")
+    workspace = ArrayRef("workspace", i64, workspace_words(dtype.size, room), "scratch")
     snippet = f"sort_{dtype}" if order else f"sort_values_{dtype}"
     arguments = (
         values,
         *((order,) if order else ()),
         Address(p.array(0), Affine.of(row, n)),
-        length,
-        length if isinstance(length, Dim) else Constant(kept, i64),
+        CallSupport.size(n),
+        CallSupport.size(kept),
         Constant(p.op.attrs["descending"], bool_),
         workspace,
     )
-    call = CallSupport(f"st_{snippet}", snippet, arguments, nanoseconds=2.0 * n * (1 + log2(n + 1)))
-    body = loops([row], [call]) if rows != 1 or row.dim else without([call], row)
-    return replace(p.nest(name, body, rows > 1), scratch=(workspace,))
+    call = CallSupport(f"st_{snippet}", snippet, arguments, nanoseconds=2.0 * room * (1 + log2(room + 1)))
+    body = loops([row], [call]) if rows != 1 else without([call], row)
+    return replace(p.nest(name, body, rows != 1), scratch=(workspace,))
 
 
 def workspace_words(element_bytes: int, n: int) -> int:

@@ -13,8 +13,9 @@ from math import prod
 from typing import Literal
 
 from staged.ir.nodes import FAIL, Block, EffectKind, Op, Value, free_values, walk_ops
+from staged.ir.sizes import Dim
 from staged.ir.storage import is_tensor, root_of
-from staged.ir.types import Dim, TensorType, dims_of
+from staged.ir.types import TensorType, dims_of
 from staged.kernels.kinds import extents, is_elementwise, is_inlined, is_scalar
 from staged.kernels.lower_alone import has_own_kernel
 

@@ -87,7 +87,7 @@ def of_operand(op: Op, result: Value, depth: int = 1) -> str:
             operand = operand.producer.operands[0]
         if own := _own(operand.hint):
             return f"{short(own)}_{noun}"
-    made = op.operands[0].producer if op.operands else None
+    made = op.operands[0].producer if op.operands and noun != "count" else None
     return f"{of_operand(made, made.results[0], depth - 1)}_{noun}" if made is not None and depth else noun
 
 

@@ -16,6 +16,7 @@ from staged.base.other_names import no_attribute, unknown_array_name
 from staged.errors import LeakError, StagedValueError, UnknownAttributeError, article
 from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
+from staged.ops.annotation import ArrayAnnotation
 from staged.source import here
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class Array(ArrayMethods):
     __array_priority__ = 1000  # NumPy operators leave the choice to ours
 
     type: TensorType
+
+    def __class_getitem__(cls, axes: Any) -> ArrayAnnotation:
+        """`st.Array["N <= 512", 784]`: an annotation that declares the sizes of an argument's axes."""
+        return ArrayAnnotation(axes if isinstance(axes, tuple) else (axes,))
 
     # ---- what is known while staging ----
 

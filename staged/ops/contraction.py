@@ -176,17 +176,13 @@ def matmul(a: Any, b: Any, *, dtype: Any = None) -> Array:
     left, right, summed = (left, right, None) if dtype is None else _summed_in(check_dtype(dtype), left, right)
     if column:
         right = expand_dims(right, 1)
-    if row and right.ndim == 2 and not left.type.is_static:
-        # A dimension whose size the program finds is the first axis of an array: a column, turned by the product.
-        product = squeeze(matrix_product(expand_dims(left, 1), right, True, dtype=summed), 0)
-        return squeeze(product, -1) if column else product
     if row:
         left = expand_dims(left, 0)
     if right.ndim == 2 and left.ndim > 2:
         # One big product instead of many small ones.
-        rows = reshape(left, (joint_extent(left.shape[:-1], left), left.shape[-1]))
-        folded = matrix_product(rows, right, dtype=summed)
-        result = reshape(folded, (*left.shape[:-1], right.shape[-1]))
+        rows = reshape(left, (math.prod(left.shape[:-1]), left.shape[-1]))
+        product = matrix_product(rows, right, dtype=summed)
+        result = reshape(product, (*left.shape[:-1], right.shape[-1]))
     else:
         batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
         left, right = (broadcast(x, (*batch, *x.shape[-2:])) for x in (left, right))
@@ -203,18 +199,6 @@ def _inner_hint(left: Array, right: Array) -> str:
         return "the right operand fits when transposed: `st.matrix_transpose(b)`"
     columns = right.shape[max(right.ndim - 2, 0)]
     return f"make the right operand {shape_text(wanted)}, or give the left one {columns} columns"
-
-
-def joint_extent(shape: Sequence[Any], x: Array) -> Any:
-    """The extent of axes of `x` as one."""
-    if all(isinstance(extent, int) for extent in shape):
-        return math.prod(shape)
-    symbols = [extent for extent in shape if not isinstance(extent, int)]
-    if len(symbols) == 1 and all(extent == 1 for extent in shape if isinstance(extent, int)):
-        return symbols[0]
-    raise shape_error(
-        f"matmul folds leading axes into one, which {x.type} does not allow", x, hint="fix one of its sizes"
-    )
 
 
 @public("dot", method=True)
@@ -261,10 +245,10 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
     left = moveaxis(left, first, list(range(left.ndim - count, left.ndim)))
     right = moveaxis(right, second, list(range(count)))
     outer_left, outer_right = left.shape[: left.ndim - count], right.shape[count:]
-    inner = joint_extent(right.shape[:count], right)
+    inner = math.prod(right.shape[:count])
     flat = matrix_product(
-        reshape(left, (joint_extent(outer_left, left), inner)),
-        reshape(right, (inner, joint_extent(outer_right, right))),
+        reshape(left, (math.prod(outer_left), inner)),
+        reshape(right, (inner, math.prod(outer_right))),
     )
     return reshape(flat, (*outer_left, *outer_right))
 
@@ -284,7 +268,7 @@ def kron(a: Any, b: Any) -> Array:
     outer_, inner_ = (1,) * (ndim - left.ndim) + left.shape, (1,) * (ndim - right.ndim) + right.shape
     left = reshape(left, [part for extent in outer_ for part in (extent, 1)])
     right = reshape(right, [part for extent in inner_ for part in (1, extent)])
-    extents = [joint_extent(pair, left) for pair in zip(outer_, inner_, strict=True)]
+    extents = [math.prod(pair) for pair in zip(outer_, inner_, strict=True)]
     return reshape(left * right, tuple(extents))
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
-from staged.ir.types import Dim, Extent, Shape, TensorType, f32, f64, i64
+from staged.ir.sizes import Dim, Extent, largest
+from staged.ir.types import Shape, TensorType, f32, f64, i64
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.contraction import bilinear_jvp
@@ -26,11 +27,9 @@ _LAYOUTS = {
 }
 
 
-def window_count(extent: Extent, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
-    """The number of windows that fit along an axis; 0 or less if none does."""
-    if not isinstance(extent, int):
-        raise ShapeError("convolution and pooling need height and width fixed while staging")
-    return (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+def window_count(extent: Extent, kernel: int, stride: int, padding: int, dilation: int = 1) -> Extent:
+    """The number of windows that fit along an axis."""
+    return largest((extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1, 0)
 
 
 def _output(x: Shape, w: Shape, stride: Sizes, padding: Sizes, dilation: Sizes) -> Shape:
@@ -71,7 +70,7 @@ def infer_convolution(
     """The type of a convolution along the last axes, as many as `stride` has sizes."""
     _check(x, w, stride, padding, dilation, groups)
     shape = _output(x.shape, w.shape, stride, padding, dilation)
-    if any(isinstance(extent, int) and extent < 1 for extent in shape[2:]):
+    if 0 in shape[2:]:
         raise ShapeError(
             f"conv{len(stride)}d: the kernel of {w} is larger than the padded input {x}",
             hint="use a smaller kernel or more padding",

@@ -6,6 +6,10 @@ value as a number, for code that knows an array by its shape alone (a mean, a de
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -13,8 +17,22 @@ import numpy as np
 from staged.errors import DTypeError, ProgramValueError, ShapeError
 from staged.ir.declaration import prims
 from staged.ir.nodes import FAIL, Value
-from staged.ir.types import Dim, Extent, TensorType, f32, i64
-from staged.ops.array import StagedArray
+from staged.ir.sizes import (
+    Dim,
+    Extent,
+    Extreme,
+    Polynomial,
+    Question,
+    Quotient,
+    Size,
+    UndecidedSizeError,
+    largest,
+    numbers,
+    smallest,
+)
+from staged.ir.types import TensorType, f32, i64
+from staged.ops.array import StagedArray, functions
+from staged.ops.context import bind
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 
 COUNT = TensorType(i64, (), weak=True)
@@ -75,8 +93,41 @@ extent_op: Primitive = primitive(
 def bound_dim(value: Value) -> Dim | None:
     """The Dim whose size `value` is: the result of `dim` or `extent`."""
     made = value.made_by(prims.DIM, prims.EXTENT)
-    dim: Dim | None = None if made is None else made.attrs["dim"]
-    return dim
+    dim = None if made is None else made.attrs["dim"]
+    return dim if isinstance(dim, Dim) else None
+
+
+def size_of(value: Value) -> Extent | None:
+    """The expression over dimensions that an integer of the program is; None for any other."""
+    op = value.producer
+    if op is None:
+        return None
+    if op.declared in (prims.DIM, prims.EXTENT):
+        extent: Extent = op.attrs["dim"]
+        return extent
+    if op.declared is prims.CONSTANT:
+        return int(op.attrs["value"])
+    compute = _arithmetic().get(op.declared)
+    if compute is None:
+        return None
+    operands = [size_of(operand) for operand in op.operands]
+    with suppress(UndecidedSizeError, ZeroDivisionError):
+        return None if None in operands else compute(*operands)
+    return None
+
+
+@cache
+def _arithmetic() -> dict[Any, Callable[..., Extent]]:
+    return {
+        prims.ADD: operator.add,
+        prims.SUBTRACT: operator.sub,
+        prims.MULTIPLY: operator.mul,
+        prims.NEGATIVE: operator.neg,
+        prims.FLOOR_DIVIDE: operator.floordiv,
+        prims.REMAINDER: operator.mod,
+        prims.MINIMUM: smallest,
+        prims.MAXIMUM: largest,
+    }
 
 
 def dim_of(x: Any) -> Dim | None:
@@ -85,9 +136,33 @@ def dim_of(x: Any) -> Dim | None:
 
 
 def as_extent(x: Any) -> Extent | None:
-    """An int, a Dim or its value as an extent of a shape; None for anything else."""
-    if isinstance(x, Dim):
+    """An int, a size or its value as the size of an axis; None for anything else."""
+    if isinstance(x, Size):
         return x
     if isinstance(x, int | np.integer) and not isinstance(x, bool):
         return int(x)
-    return dim_of(x)
+    return size_of(x.value) if isinstance(x, StagedArray) and x.type == COUNT else None
+
+
+def size_number(extent: Extent) -> Any:
+    """A size as an integer: a Python int, or one of the program that is being recorded."""
+    match extent:
+        case Dim():
+            return bind(extent_op, [], dim=extent)
+        case Quotient(size, divisor):
+            return size_number(size) // divisor
+        case Extreme(name, sizes):
+            combine = functions.minimum if name == "min" else functions.maximum
+            return reduce(combine, map(size_number, sizes))
+        case Polynomial(terms):
+            return sum(reduce(operator.mul, [*map(size_number, monomial), factor]) for monomial, factor in terms)
+    return extent
+
+
+def answer(question: Question) -> Any:
+    """The answer to a comparison of sizes, as a bool of the program that is being recorded."""
+    compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[question.sign]
+    return compare(size_number(question.left), size_number(question.right))
+
+
+numbers.append(size_number)

@@ -14,7 +14,8 @@ from staged.errors import DTypeError, ProgramIndexError, ProgramValueError, Shap
 from staged.ir.messages import NO_ELEMENTS, OUT_OF_RANGE
 from staged.ir.nodes import FAIL
 from staged.ir.numbers import limits
-from staged.ir.types import STORED_DTYPES, Extent, Shape, TensorType, f32, f64, i64, shape_text, u64
+from staged.ir.sizes import Extent
+from staged.ir.types import STORED_DTYPES, Shape, TensorType, f32, f64, i64, shape_text, u64
 from staged.ops.array import Array, functions
 from staged.ops.choice import where
 from staged.ops.context import bind

@@ -13,20 +13,8 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError
 from staged.ir.nodes import FAIL
-from staged.ir.types import (
-    NUMBER_DTYPES,
-    STORED_DTYPES,
-    Dim,
-    Extent,
-    Shape,
-    TensorType,
-    bool_,
-    f32,
-    f64,
-    i64,
-    shape_text,
-    u64,
-)
+from staged.ir.sizes import Extent, Size
+from staged.ir.types import NUMBER_DTYPES, STORED_DTYPES, Shape, TensorType, bool_, f32, f64, i64, shape_text, u64
 from staged.ops.array import Array, functions
 from staged.ops.choice import select
 from staged.ops.context import bind
@@ -365,7 +353,7 @@ def check_of_no_elements(x: Array, indices: Array, axis: int) -> None:
     Of axes with no elements, and with as many as the program finds, which may be none.
     """
     extent, others = x.shape[axis], _without(x.shape, axis)
-    nothing = 0 in others or any(isinstance(other, Dim) for other in others)
+    nothing = 0 in others or any(isinstance(other, Size) for other in others)
     if nothing and 0 not in indices.shape:
         bind(_take_op, [iota((extent,)), indices], axis=0)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedValueError
-from staged.ir.types import STORED_DTYPES, Extent, TensorType, f32, f64
+from staged.ir.sizes import Extent, largest, smallest
+from staged.ir.types import STORED_DTYPES, TensorType, f32, f64
 from staged.ops.array import Array, functions
+from staged.ops.checks import check_sizes
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
 from staged.ops.promote import as_array, axis_of, broadcast, cast, check_known, fixed_size, promoted, read, shape_error
 from staged.ops.public import public
-from staged.ops.shape import expand_dims, flip, reshape, slice_axis, squeeze, swapaxes
+from staged.ops.record import in_range
+from staged.ops.shape import expand_dims, flip, pad_axis, reshape, slice_axis, squeeze, swapaxes
 from staged.source import here
 
 _DTYPES = STORED_DTYPES
@@ -25,7 +29,7 @@ def _infer_concat(*xs: TensorType, axis: int) -> TensorType:
     first = xs[0]
     if not 0 <= axis < first.ndim:
         raise ShapeError(f"concat along axis {axis} does not fit {first}", hint="`stack` joins along a new axis")
-    total: Any = 0
+    total: Extent = 0
     for x in xs:
         if x.dtype is not first.dtype:
             raise DTypeError(f"concat needs arrays of one dtype, got {first} and {x}", hint="cast one of them")
@@ -35,17 +39,15 @@ def _infer_concat(*xs: TensorType, axis: int) -> TensorType:
                 f"concat along axis {axis} needs equal shapes elsewhere, got {first} and {x}",
                 hint="slice, pad or reshape one of them",
             )
-        if not isinstance(x.shape[axis], int):
-            raise ShapeError(f"concat along a symbolic axis of {x} has no size fixed while staging")
         total += x.shape[axis]
     return TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
 
 
 def _concat_vjp(ct: Array, y: Array, *xs: Array, axis: int) -> list[Array]:
-    parts, start = [], 0
+    parts: list[Array] = []
+    start: Extent = 0
     for x in xs:
         extent = x.shape[axis]
-        assert isinstance(extent, int)
         parts.append(slice_axis(ct, axis, start, start + extent))
         start += extent
     return parts
@@ -144,17 +146,19 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     array = as_array(x)
     where = axis_of(axis, array.ndim, "split")
     check_known("split", "indices_or_sections", indices_or_sections)
-    extent = fixed_size("split", array, where)
+    extent = array.shape[where]
     if isinstance(indices_or_sections, int | np.integer):
-        indices_or_sections = int(indices_or_sections)
-        if indices_or_sections < 1 or extent % indices_or_sections:
-            raise shape_error(f"split: {extent} elements do not make {indices_or_sections} equal parts", array)
-        width = extent // indices_or_sections
-        cuts = [width * number for number in range(1, indices_or_sections)]
+        parts = int(indices_or_sections)
+        message = f"split: {extent} elements do not make {parts} equal parts"
+        check_sizes(parts > 0, message, array)
+        width = extent // parts
+        check_sizes(width * parts >= extent, message, array)
+        edges = [width * number for number in range(parts + 1)]
     else:
-        cuts = [min(max(cut + extent if cut < 0 else cut, 0), extent) for cut in map(int, indices_or_sections)]
-    edges = [0, *cuts, extent]
-    return [slice_axis(array, where, a, max(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+        given = [operator.index(cut) if (known := as_extent(cut)) is None else known for cut in indices_or_sections]
+        cuts = [smallest(largest(cut + extent if cut < 0 else cut, 0), extent) for cut in given]
+        edges = [0, *cuts, extent]
+    return [slice_axis(array, where, a, largest(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
 
 
 @public("tensor_split", method=True, numpy=("array_split",))
@@ -163,10 +167,10 @@ def tensor_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]
     array = as_array(x)
     extent = array.shape[axis_of(axis, array.ndim, "tensor_split")]
     check_known("tensor_split", "indices_or_sections", indices_or_sections)
-    if isinstance(indices_or_sections, int | np.integer) and isinstance(extent, int) and indices_or_sections > 0:
+    if isinstance(indices_or_sections, int | np.integer) and indices_or_sections > 0:
         parts = int(indices_or_sections)
-        width, more = divmod(extent, parts)
-        indices_or_sections = [width * number + min(number, more) for number in range(1, parts)]
+        width, more = extent // parts, extent % parts
+        indices_or_sections = [width * number + smallest(number, more) for number in range(1, parts)]
     return split(array, indices_or_sections, axis)
 
 
@@ -183,15 +187,20 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
 def tile(x: Any, repetitions: Any) -> Array:
     """`x` repeated as a whole along each axis. Array API `tile`."""
     array = as_array(x)
-    check_known("tile", "repetitions", repetitions)
-    given = (repetitions,) if isinstance(repetitions, int | np.integer) else repetitions
+    if as_extent(repetitions) is None:
+        check_known("tile", "repetitions", repetitions)
+        given = tuple(repetitions)
+    else:
+        given = (repetitions,)
     counts = tuple(_repetitions("tile", count, array) for count in given)
     ndim = max(len(counts), array.ndim)
     counts = (1,) * (ndim - len(counts)) + counts
     shape = (1,) * (ndim - array.ndim) + array.shape
     pairs = [extent for pair in zip(counts, shape, strict=True) for extent in pair]
     apart = reshape(array, [extent for one in shape for extent in (1, one)])
-    return reshape(broadcast(apart, tuple(pairs)), [_times(c, e, array) for c, e in zip(counts, shape, strict=True)])
+    return reshape(
+        broadcast(apart, tuple(pairs)), [count * extent for count, extent in zip(counts, shape, strict=True)]
+    )
 
 
 @public("repeat")
@@ -201,17 +210,18 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Array:
     `repeats` is an integer, or one for each element along the axis; it is known while staging.
     """
     array = as_array(x)
-    check_known("repeat", "repeats", repeats)
-    counts = np.asarray(repeats)
-    if counts.ndim and counts.dtype.kind in "iuf":
-        return _repeated(array, counts, axis)
+    if as_extent(repeats) is None:
+        check_known("repeat", "repeats", repeats)
+        counts = np.asarray(repeats)
+        if counts.ndim and counts.dtype.kind in "iuf":
+            return _repeated(array, counts, axis)
     repeats = _repetitions("repeat", repeats, array)
     if axis is None:
         array, axis = reshape(array, (-1,)), 0
     where = axis_of(axis, array.ndim, "repeat")
     wide = expand_dims(array, where + 1)
     shape = (*array.shape[: where + 1], repeats, *array.shape[where + 1 :])
-    joined = (*array.shape[:where], _times(repeats, array.shape[where], array), *array.shape[where + 1 :])
+    joined = (*array.shape[:where], repeats * array.shape[where], *array.shape[where + 1 :])
     return reshape(broadcast(wide, shape), joined)
 
 
@@ -231,20 +241,14 @@ def _repeated(x: Array, counts: np.ndarray[Any, Any], axis: int | None) -> Array
     return functions.take(x, functions.asarray(places), where)
 
 
-def _repetitions(name: str, count: Any, x: Array) -> int:
-    """The number of repetitions, as a Python int."""
+def _repetitions(name: str, count: Any, x: Array) -> Extent:
+    """The number of repetitions, as a Python int or a size."""
     known = as_extent(count)
-    if not isinstance(known, int) or known < 0:
-        raise shape_error(f"{name}: a number of repetitions is an integer of at least 0, got {count}", x)
+    message = f"{name}: a number of repetitions is an integer of at least 0, got {count}"
+    if known is None:
+        raise shape_error(message, x)
+    check_sizes(known >= 0, message, x)
     return known
-
-
-def _times(count: int, extent: Extent, x: Array) -> Extent:
-    if isinstance(extent, int):
-        return count * extent
-    if count == 1:
-        return extent
-    raise shape_error(f"cannot repeat a symbolic axis of {x.type}", x)
 
 
 @public("roll", method=True)
@@ -268,13 +272,23 @@ def roll(x: Any, shift: Any, axis: int | tuple[int, ...] | None = None) -> Array
     if axis is None:
         return reshape(roll(reshape(array, (-1,)), shift, 0), array.shape)
     where = axis_of(axis, array.ndim, "roll")
-    extent = fixed_size("roll", array, where)
-    if isinstance(read(shift), Array) and extent:
-        return functions.take(array, (functions.arange(extent) - as_array(shift)) % extent, where)
-    first = -int(shift) % extent if extent else 0  # of one of NumPy's without a sign the negative is none
-    if not first:
+    extent, known = array.shape[where], as_extent(read(shift))
+    if extent == 0:
+        return array
+    if known is None or not isinstance(extent, int):
+        place = functions.arange(extent) + -as_array(shift) % functions.maximum(extent, 1)
+        with in_range():
+            return functions.take(array, functions.where(place < extent, place, place - extent), where)
+    first = -known % extent
+    if first == 0:
         return array
     return concat([slice_axis(array, where, first, extent), slice_axis(array, where, 0, first)], where)
+
+
+def shifted(x: Array, axis: int, value: Any, reverse: bool = False) -> Array:
+    """The elements one place on along the axis, after `value`; with `reverse` one place back, before it."""
+    wide = pad_axis(x, axis, int(not reverse), int(reverse), value)
+    return slice_axis(wide, axis, int(reverse), x.shape[axis] + int(reverse))
 
 
 @public("fliplr", method=True)

@@ -28,7 +28,7 @@ def _pooled(name: str, x: TensorType, kernel: Pair, stride: Pair, padding: Pair,
         raise ShapeError(f"{name}: padding {padding} is more than half the kernel {kernel}")
     height = window_count(x.shape[2], kernel[0], stride[0], padding[0], dilation[0])
     width = window_count(x.shape[3], kernel[1], stride[1], padding[1], dilation[1])
-    if min(height, width) < 1:
+    if 0 in (height, width):
         raise ShapeError(
             f"{name}: the kernel {kernel} is larger than the padded input {x}", hint="use a smaller kernel"
         )

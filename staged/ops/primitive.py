@@ -20,7 +20,8 @@ from typing import Any
 
 from staged.ir.declaration import Declaration, declare
 from staged.ir.nodes import PURE, Attrs, Effect
-from staged.ir.types import DType, Extent, TensorType, Type, f32, f64
+from staged.ir.sizes import Extent
+from staged.ir.types import DType, TensorType, Type, f32, f64
 from staged.ops.array import functions
 
 InferRule = Callable[..., TensorType | tuple[Type, ...]]

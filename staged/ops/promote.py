@@ -30,23 +30,11 @@ from staged.errors import (
 from staged.ir.declaration import prims
 from staged.ir.nodes import Value
 from staged.ir.numbers import converted, does_not_fit, limits
-from staged.ir.types import (
-    DTYPE_WORDS,
-    DTYPES,
-    Dim,
-    DType,
-    Shape,
-    TensorType,
-    bool_,
-    c128,
-    dtype_of,
-    f64,
-    i64,
-    shape_text,
-)
+from staged.ir.sizes import Question, Size
+from staged.ir.types import DTYPE_WORDS, DTYPES, DType, Shape, TensorType, bool_, c128, dtype_of, f64, i64, shape_text
 from staged.ops.array import Array, StagedArray, functions, static_hint
 from staged.ops.context import bind, current_context, refuse_complex
-from staged.ops.dimension import extent_op
+from staged.ops.dimension import answer, size_number
 from staged.ops.dtypes import float_dtype, result_dtype
 from staged.ops.interchange import elements, is_offered
 from staged.ops.number_list import NumberList, leaves_of, shape_of, tuples_of
@@ -163,14 +151,16 @@ _BOOL, _INT, _FLOAT, _COMPLEX = (_SCALARS[dtype.name, True] for dtype in (bool_,
 
 
 def read(x: Any) -> Any:
-    """The value of a Variable; anything else unchanged.
+    """The value of a Variable, and a size as an integer; anything else unchanged.
 
     Its class is tested: a user's object may have a `__getattr__` that raises anything, or answers to every name.
     """
     if type(x) is StagedArray:
         return x
     reader = getattr(type(x), "__staged_read__", None)
-    return x if reader is None else reader(x)
+    if reader is not None:
+        return reader(x)
+    return size_number(x) if isinstance(x, Size) else x
 
 
 _TYPED = (Array, NumberList)
@@ -210,8 +200,8 @@ def handle(x: Any) -> Any:
     x = read(x)
     if isinstance(x, Array | NumberList) or is_number(x):
         return x
-    if isinstance(x, Dim):
-        return bind(extent_op, [], dim=x)
+    if isinstance(x, Question):
+        return answer(x)
     if isinstance(x, list | tuple):
         return _from_list(x)
     if isinstance(x, np.ndarray | np.generic):

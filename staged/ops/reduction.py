@@ -32,7 +32,6 @@ from staged.ops.promote import (
     check_known,
     is_number,
     promoted,
-    shape_error,
 )
 from staged.ops.public import public
 from staged.source import returns_its_op
@@ -347,23 +346,14 @@ def _locate(op: Primitive, x: Any, axis: int | None, keepdims: bool) -> Array:
         array = cast(array, u8)
     if axis is None:
         whole = array.shape
-        flat = bind(prims.RESHAPE, [array], shape=(_count(array, range(array.ndim), op.name),))
+        flat = bind(prims.RESHAPE, [array], shape=(math.prod(whole),))
+        _check_elements(op.name, flat, (0,))
         return keep_dims(bind(op, [flat], axis=0), whole, range(len(whole)), keepdims)
     if not array.ndim and axis in (0, -1):
         return bind(op, [bind(prims.RESHAPE, [array], shape=(1,))], axis=0)
     where_ = axis_of(axis, array.ndim, op.name)
     _check_elements(op.name, array, (where_,))
     return keep_dims(bind(op, [array], axis=where_), array.shape, (where_,), keepdims)
-
-
-def _count(x: Array, axes: Sequence[int], name: str) -> int:
-    count = 1
-    for axis in axes:
-        extent = x.shape[axis]
-        if not isinstance(extent, int):
-            raise shape_error(f"{name} needs sizes fixed while staging, got {x.type}", hint="name one axis")
-        count *= extent
-    return count
 
 
 @public("argmax", method=True)
@@ -386,15 +376,8 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
 
 def extent_of(x: Array, axes: Sequence[int], dtype: DType) -> Any:
     """The number of elements that a reduction over `axes` takes: a Python float, or a scalar of the program."""
-    if all(isinstance(x.shape[axis], int) for axis in axes):
-        return float(_count(x, axes, "count"))
-    known = float(math.prod(extent for axis in axes if isinstance(extent := x.shape[axis], int)))
-    total: Any = None
-    for axis in axes:
-        if not isinstance(x.shape[axis], int):
-            count = cast(as_array(x.shape[axis]), dtype)
-            total = count if total is None else total * count
-    return total if known == 1.0 else total * known
+    count = math.prod(x.shape[axis] for axis in axes)
+    return float(count) if isinstance(count, int) else cast(as_array(count), dtype)
 
 
 def freedom_of(x: Array, axes: Sequence[int], dtype: DType, correction: float) -> Any:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from staged.errors import ShapeError
-from staged.ir.types import STORED_DTYPES, Dim, Extent, Shape, TensorType, bool_, c128, f32, f64, i64, shape_text
+from staged.ir.size_functions import slice_count
+from staged.ir.sizes import Extent, Size, bounds_of, exact_quotient
+from staged.ir.types import STORED_DTYPES, Shape, TensorType, bool_, c128, f32, f64, i64, shape_text
 from staged.ops.array import Array, static_hint
+from staged.ops.checks import check_sizes
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
@@ -24,7 +26,6 @@ from staged.ops.promote import (
     cast,
     check_fits,
     check_known,
-    fixed_size,
     is_number,
     shape_error,
 )
@@ -97,6 +98,8 @@ def broadcast_to(x: Any, shape: Sequence[Extent] | Extent) -> Array:
     wanted = tuple(extent if (known := as_extent(extent)) is None else known for extent in extents)
     for extent in wanted:
         check_known("broadcast_to", "shape", extent)
+        if isinstance(extent, Size):
+            check_sizes(extent >= 0, f"broadcast_to: a size is not negative, got {shape_text(wanted)}", array)
     if broadcast_shapes(array.shape, wanted) != wanted:
         raise shape_error(f"{array.type} does not broadcast to {shape_text(wanted)}", array)
     return broadcast(array, wanted)
@@ -113,20 +116,8 @@ def broadcast_arrays(*arrays: Any) -> list[Array]:
 # ---- reshape --------------------------------------------------------------------------------------
 
 
-def _factors(shape: Shape) -> tuple[int, Counter[Dim]]:
-    """The size as a number times symbols."""
-    return math.prod(e for e in shape if isinstance(e, int)), Counter(e for e in shape if isinstance(e, Dim))
-
-
-_INTS = frozenset((int,))
-
-
 def _infer_reshape(x: TensorType, shape: Shape) -> TensorType:
-    if _INTS.issuperset(map(type, x.shape + shape)):
-        is_alike = math.prod(x.shape) == math.prod(shape)  # type: ignore[arg-type]
-    else:
-        is_alike = _factors(x.shape) == _factors(shape)
-    if not is_alike:
+    if math.prod(x.shape) != math.prod(shape):
         raise ShapeError(
             f"cannot reshape {shape_text(x.shape)} to {shape_text(shape)}: the number of elements differs",
             hint="one extent may be -1: it becomes what is left",
@@ -191,18 +182,12 @@ def reshape(x: Any, shape: Any = (), *extents: Any, copy: Any = None) -> Array:
 
 def _missing(x: Array, rest: Shape) -> Extent:
     """The extent that -1 means."""
-    count, symbols = _factors(x.shape)
-    others, other_symbols = _factors(rest)
-    left = symbols - other_symbols
-    if not other_symbols - symbols and (others and count % others == 0):
-        names = list(left.elements())
-        if not names:
-            return count // others
-        if len(names) == 1 and count == others:
-            return names[0]
-    raise shape_error(
-        f"cannot reshape {shape_text(x.shape)} to {shape_text((*rest, -1))}: what is left is no extent", x
-    )
+    extent = exact_quotient(math.prod(x.shape), math.prod(rest))
+    if extent is None:
+        raise shape_error(
+            f"cannot reshape {shape_text(x.shape)} to {shape_text((*rest, -1))}: what is left is no extent", x
+        )
+    return extent
 
 
 @public("flatten", method=True, numpy=("ravel",), torch=("ravel",))
@@ -216,8 +201,7 @@ def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Array:
         raise shape_error(f"flatten: axis {start_dim} comes after axis {end_dim}", array)
     before, after = array.shape[:first], array.shape[last + 1 :]
     if 0 in array.shape:
-        middle: Any = math.prod(e for e in array.shape[first : last + 1] if isinstance(e, int))
-        return reshape(array, (*before, middle, *after))
+        return reshape(array, (*before, math.prod(array.shape[first : last + 1]), *after))
     return reshape(array, (*before, -1, *after))
 
 
@@ -367,27 +351,16 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Array:
 # ---- slice and pad --------------------------------------------------------------------------------
 
 
-def _extent(start: int, stop: Extent, step: int) -> Extent:
-    if isinstance(stop, Dim):
-        return stop
-    return len(range(start, stop, step))
-
-
 def _infer_slice(x: TensorType, start: Any, stop: Any, step: Any) -> TensorType:
     if not len(start) == len(stop) == len(step) == x.ndim:
         raise ShapeError(f"slice needs start, stop and step per axis of {x}")
     shape: list[Extent] = []
     for axis, extent in enumerate(x.shape):
-        if isinstance(extent, Dim):
-            if (start[axis], stop[axis], step[axis]) != (0, extent, 1):
-                raise ShapeError(f"axis {axis} of {x} is symbolic: only all of it can be sliced")
-            shape.append(extent)
-            continue
         if step[axis] == 0:
             raise ShapeError("a slice step cannot be 0")
-        count = _extent(start[axis], stop[axis], step[axis])
-        assert isinstance(count, int)
-        if count and not (0 <= start[axis] < extent and 0 <= start[axis] + (count - 1) * step[axis] < extent):
+        count = slice_count(start[axis], stop[axis], step[axis])
+        ends = (start[axis], start[axis] + (count - 1) * step[axis])
+        if isinstance(extent, int) and isinstance(count, int) and count and not all(0 <= end < extent for end in ends):
             raise ShapeError(
                 f"slice {start[axis]}:{stop[axis]}:{step[axis]} of axis {axis} reaches outside {x}",
                 hint=f"axis {axis} has {extent} elements",
@@ -401,43 +374,41 @@ def _slice_reference(x: np.ndarray[Any, Any], start: Any, stop: Any, step: Any) 
     return x[tuple(slice(a, None if b < 0 else b, c) for a, b, c in zip(start, stop, step, strict=True))]
 
 
-def embed(ct: Array, shape: Shape, start: Sequence[int], step: Sequence[int], value: Any = 0) -> Array:
+def embed(ct: Array, shape: Shape, start: Sequence[Extent], step: Sequence[int], value: Any = 0) -> Array:
     """An array of `shape` holding `ct` where a slice with `start` and `step` would read, `value` elsewhere."""
     for axis, (first, stride) in enumerate(zip(start, step, strict=True)):
         extent, count = shape[axis], ct.shape[axis]
-        if isinstance(extent, Dim) or isinstance(count, Dim):
-            continue
         if count == 0:
             ct = pad_axis(ct, axis, 0, extent, value)
             continue
         if stride < 0:
             ct = flip(ct, axis)
             first, stride = first + (count - 1) * stride, -stride
-        if stride > 1 and count > 1:
+        if stride > 1 and count != 1:
             # (n,) -> (n, 1) -> (n, stride) -> (n * stride,): the gaps get `value`, the last one is cut off again.
             before, after = ct.shape[:axis], ct.shape[axis + 1 :]
             gaps = pad_axis(reshape(ct, (*before, count, 1, *after)), axis + 1, 0, stride - 1, value)
             ct = reshape(gaps, (*before, count * stride, *after))
             ct = slice_axis(ct, axis, 0, (count - 1) * stride + 1)
-        width = ct.shape[axis]
-        assert isinstance(width, int)
-        ct = pad_axis(ct, axis, first, extent - first - width, value)
+        ct = pad_axis(ct, axis, first, extent - first - ct.shape[axis], value)
     return ct
 
 
-def slice_axis(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
+def slice_axis(x: Array, axis: int, start: Extent, stop: Extent, step: int = 1) -> Array:
     """x[..., start:stop:step, ...] along `axis`; bounds are in range."""
-    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts: list[Extent] = [0] * x.ndim
+    stops, steps = list(x.shape), [1] * x.ndim
     starts[axis], stops[axis], steps[axis] = start, stop, step
     if step == 1 and start == 0 and stop == x.shape[axis]:
         return x
     return bind(_slice_op, [x], start=tuple(starts), stop=tuple(stops), step=tuple(steps))
 
 
-def pad_axis(x: Array, axis: int, low: int, high: int, value: Any) -> Array:
+def pad_axis(x: Array, axis: int, low: Extent, high: Extent, value: Any) -> Array:
     if low == high == 0:
         return x
-    lows, highs = [0] * x.ndim, [0] * x.ndim
+    lows: list[Extent] = [0] * x.ndim
+    highs: list[Extent] = [0] * x.ndim
     lows[axis], highs[axis] = low, high
     return bind(_pad_op, [x], low=tuple(lows), high=tuple(highs), value=value)
 
@@ -481,8 +452,8 @@ def flip(x: Any, axis: Any = None) -> Array:
     """`x` with the order along `axis` (None: every axis) reversed. Array API `flip`."""
     array = as_array(x)
     for one in axes_of(axis, array.ndim, "flip"):
-        extent = fixed_size("flip", array, one)
-        if extent > 1:
+        extent = array.shape[one]
+        if extent != 0 and extent != 1:
             array = slice_axis(array, one, extent - 1, -1, -1)
     return array
 
@@ -490,26 +461,19 @@ def flip(x: Any, axis: Any = None) -> Array:
 def _infer_pad(x: TensorType, low: tuple[int, ...], high: tuple[int, ...], value: Any) -> TensorType:
     if not len(low) == len(high) == x.ndim:
         raise ShapeError(f"pad needs a width before and after each axis of {x}, got {low} and {high}")
-    if any(width < 0 for width in (*low, *high)):
+    if any(bounds_of(width)[1] < 0 for width in (*low, *high)):
         raise ShapeError(
             f"pad widths are not negative, got {low} and {high}", hint="slice the array to make it smaller"
         )
     shape: list[Extent] = []
     for extent, before, after in zip(x.shape, low, high, strict=True):
-        if isinstance(extent, Dim):
-            if before or after:
-                raise ShapeError(f"cannot pad a symbolic axis of {x}")
-            shape.append(extent)
-        else:
-            shape.append(extent + before + after)
+        shape.append(extent + before + after)
     return TensorType(x.dtype, tuple(shape))
 
 
 def _unpad(ct: Array, x: Array, low: Sequence[int]) -> Array:
     for axis, before in enumerate(low):
-        extent = x.shape[axis]
-        if isinstance(extent, int):
-            ct = slice_axis(ct, axis, before, before + extent)
+        ct = slice_axis(ct, axis, before, before + x.shape[axis])
     return ct
 
 
@@ -536,22 +500,23 @@ _pad_op: Primitive = primitive(
 )
 
 
-def pad_widths(array: Array, pad_width: Any) -> list[tuple[int, int]]:
+def pad_widths(array: Array, pad_width: Any) -> list[tuple[Extent, Extent]]:
     """(before, after) for each axis of an array, as `st.pad` takes them."""
     widths: Any
-    if isinstance(pad_width, int | np.integer):
-        widths = [(int(pad_width),) * 2] * array.ndim
+    width = as_extent(pad_width)
+    if width is not None:
+        widths = [(width, width)] * array.ndim
     elif isinstance(pad_width, Mapping):
         widths = []
-    elif all(isinstance(width, int | np.integer) for width in pad_width):
-        widths = [tuple(map(int, pad_width))] * array.ndim
+    elif None not in map(as_extent, pad_width):
+        widths = [tuple(map(as_extent, pad_width))] * array.ndim
     else:
-        widths = [tuple(map(int, width)) for width in pad_width]
+        widths = [tuple(one if (known := as_extent(one)) is None else known for one in pair) for pair in pad_width]
     if len(widths) != array.ndim or any(len(width) != 2 for width in widths):
         raise shape_error(f"pad: {pad_width!r} does not fit {array.type}", array, hint="give (before, after) per axis")
     for axis, (low, high) in enumerate(widths):
-        if low < 0 or high < 0:
-            raise shape_error(f"pad widths are not negative, got {(low, high)} for axis {axis}", array)
+        for width in (low, high):
+            check_sizes(width >= 0, f"pad widths are not negative, got {(low, high)} for axis {axis}", array)
     return list(widths)
 
 

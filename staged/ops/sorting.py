@@ -14,12 +14,14 @@ import numpy as np
 
 from staged.errors import ShapeError
 from staged.ir.declaration import prims
-from staged.ir.types import ALL_DTYPES, Dim, TensorType, f32, f64, i64
+from staged.ir.sizes import Extent, surely
+from staged.ir.types import ALL_DTYPES, TensorType, f32, f64, i64
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
 from staged.ops.choice import zeros_of
 from staged.ops.context import bind, bind_all
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive, same_attrs
-from staged.ops.promote import as_array, axis_of, check_argument, check_known, fixed_size, shape_error
+from staged.ops.promote import as_array, axis_of, check_argument, check_known, shape_error
 from staged.ops.public import internal, public
 from staged.ops.record import in_range
 from staged.ops.shape import moveaxis, reshape, slice_axis
@@ -34,7 +36,7 @@ def _infer(x: TensorType, descending: bool, k: int | None) -> tuple[TensorType, 
     if not x.ndim:
         raise ShapeError(f"sort needs an axis, got {x}", hint="`x.reshape(1)` has one")
     extent = x.shape[-1]
-    if k is not None and (isinstance(extent, Dim) or not 0 <= k <= extent):
+    if k is not None and surely(lambda: not 0 <= k <= extent):
         raise ShapeError(f"the first {k} of {extent} sorted elements do not exist: {x}")
     shape = (*x.shape[:-1], extent if k is None else k)
     return TensorType(x.dtype, shape), TensorType(i64, shape)
@@ -185,7 +187,7 @@ def kthvalue(x: Any, k: int, axis: int = -1, keepdims: bool = False) -> Sorted:
     return taken(ordered(array, axis, False, k), axis, k - 1, keepdims)
 
 
-def taken(found: Sorted, axis: int, place: int, keepdims: bool) -> Sorted:
+def taken(found: Sorted, axis: int, place: Extent, keepdims: bool) -> Sorted:
     """One place of a sorted axis."""
     shape = found.values.shape
     kept = (*shape[:axis], *((1,) if keepdims else ()), *shape[axis + 1 :])
@@ -201,7 +203,8 @@ def whole(name: str, what: str, value: Any) -> int:
 
 
 def _count(name: str, x: Array, axis: int, k: Any) -> int:
-    count, n = whole(name, "k", k), fixed_size(name, x, axis)
-    if not 0 <= count <= n:
-        raise shape_error(f"{name}: there are no {k} elements along axis {axis} of {x.type}", x)
+    count = whole(name, "k", k)
+    message = f"{name}: there are no {k} elements along axis {axis} of {x.type}"
+    check_sizes(count >= 0, message, x)
+    check_sizes(count <= x.shape[axis], message, x)
     return count

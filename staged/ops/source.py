@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import ShapeError
+from staged.errors import ArgumentError, ShapeError
+from staged.ir.size_functions import slice_count
+from staged.ir.sizes import Extent, Size, surely
 from staged.ir.types import (
     CPU,
     Device,
-    Dim,
     DType,
-    Extent,
     Shape,
     TensorType,
     bound,
@@ -27,6 +27,7 @@ from staged.ir.types import (
     u8,
 )
 from staged.ops.array import Array, described, functions, static_hint
+from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import where
 from staged.ops.comparisons import equal
 from staged.ops.context import bind
@@ -113,7 +114,7 @@ def iota(shape: Shape, axis: int = 0, dtype: DType = i64) -> Array:
 
 def static_shape(shape: Any, name: str) -> Shape:
     """A shape from an int or a sequence of extents known while staging; a ShapeError for a staged one."""
-    is_one = isinstance(shape, int | np.integer | Array | Dim)
+    is_one = isinstance(shape, int | np.integer | Array | Size)
     if not is_one and (isinstance(shape, str) or not isinstance(shape, Iterable)):
         raise shape_error(f"{name} needs a shape, an integer or a sequence of them, got {shape!r}")
     extents = (shape,) if is_one else tuple(shape)
@@ -126,8 +127,8 @@ def static_shape(shape: Any, name: str) -> Shape:
                 *([given] if isinstance(given, Array) else []),
                 hint=f'{static_hint(given)}, or give it a bound: `st.dim("N", n, max=64)`',
             )
-        if isinstance(extent, int) and extent < 0:
-            raise shape_error(f"{name}: an extent is not negative, got {tuple(extents)}")
+        if isinstance(extent, Size) or extent < 0:
+            check_sizes(extent >= 0, f"{name}: an extent is not negative, got {shape_text((*found, extent))}")
         found.append(extent)
     return tuple(found)
 
@@ -242,17 +243,17 @@ def asarray(x: Any, dtype: Any = None, *, device: Any = None, copy: bool | None 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None) -> Array:
     """start, start + step, ... up to but excluding `stop`; i64 for ints, else f32. Array API `arange`.
 
-    Bounds are known while staging (the size follows from them), or the stop is a dimension. Raises ShapeError for
-    others.
+    Bounds must be known while staging, or sizes: the size of the array follows from them. Raises ShapeError for others.
     """
     check_device(device, "arange")
     if stop is None:
         start, stop = 0, start
-    size = as_extent(stop)
-    if isinstance(size, Dim) and (start, step) == (0, 1):
-        return iota((size,), 0, i64 if dtype is None else check_dtype(dtype))
+    first, last, by = (as_extent(given) for given in (start, stop, step))
+    if (isinstance(first, Size) or isinstance(last, Size)) and None not in (first, last) and isinstance(by, int):
+        assert first is not None and last is not None
+        return iota((slice_count(first, last, by),), 0, i64 if dtype is None else check_dtype(dtype)) * by + first
     for given in (start, stop, step):
-        if isinstance(given, Array | Dim):
+        if isinstance(given, Array | Size):
             raise shape_error(
                 "arange needs bounds known while staging",
                 *([given] if isinstance(given, Array) else []),
@@ -280,31 +281,34 @@ def _end(name: str, number: Any) -> Any:
 
 
 @public("linspace", numpy=None)
-def linspace(start: Any, stop: Any, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Array:
+def linspace(start: Any, stop: Any, num: Any, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Array:
     """`num` evenly spaced numbers from `start` to `stop`, f32 by default. Array API `linspace`.
 
     Computed in f64, rounded once.
     """
     check_device(device, "linspace")
     dtype = f32 if dtype is None else dtype
-    check_known("linspace", "num", num)
-    check_argument(isinstance(num, int | np.integer) and num >= 0, f"linspace: num is at least 0, got {num}")
+    number = known_extent("linspace", "num", num)
+    check_sizes(number >= 0, f"linspace: num is at least 0, got {num}", error=ArgumentError)
     if isinstance(start, complex) or isinstance(stop, complex):
         ends = complex(start), complex(stop)
         wanted = c64 if dtype is f32 else check_dtype(dtype)
         re, im = (
-            linspace(*part, num, dtype=wanted.part, endpoint=endpoint)  # type: ignore[misc, arg-type]
+            linspace(*part, num, dtype=wanted.part, endpoint=endpoint)  # type: ignore[misc]
             for part in ([end.real for end in ends], [end.imag for end in ends])
         )
         return cast(functions.complex(re, im), wanted)
-    num, start, stop = int(num), _end("linspace", start), _end("linspace", stop)
-    gaps = num - 1 if endpoint else num
-    counter = iota((num,), 0, f64)
-    if gaps < 1:
+    start, stop = _end("linspace", start), _end("linspace", stop)
+    gaps = number - 1 if endpoint else number
+    counter = iota((number,), 0, f64)
+    if surely(lambda: gaps < 1):
         return cast(counter + start, check_dtype(dtype))
+    steps: Any = cast(as_array(gaps), f64) if isinstance(gaps, Size) else float(gaps)
     # From both ends, so that both are exact.
-    up = counter * ((stop - start) / gaps) + start
-    exact = where(counter == float(num - 1), stop, up) if endpoint else up
+    up = counter * ((stop - start) / steps) + start
+    exact = where(counter == steps, stop, up) if endpoint else up
+    if isinstance(gaps, Size):
+        exact = where(counter == 0, start, exact)  # also if there is one number
     return cast(exact, check_dtype(dtype))
 
 
@@ -337,7 +341,7 @@ def geomspace(start: float, stop: float, num: int = 50, *, dtype: Any = f32, end
 
 
 @public("eye")
-def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
+def eye(n_rows: Extent, n_cols: Extent | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """Ones on diagonal `k`, zeros elsewhere; f32 by default. Array API `eye`."""
     check_device(device, "eye")
     dtype = f32 if dtype is None else dtype
@@ -348,7 +352,7 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *
 
 
 @public("one_hot")
-def one_hot(indices: Any, num_classes: int, dtype: Any = f32) -> Array:
+def one_hot(indices: Any, num_classes: Extent, dtype: Any = f32) -> Array:
     """1 at each index along a new last axis, 0 elsewhere; rows of indices out of range are all 0. JAX `nn.one_hot`."""
     labels = as_array(indices)
     if not labels.dtype.is_integer:

@@ -6,6 +6,8 @@ the memory plan turns it into an update in place if the old one is unused afterw
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +16,14 @@ import numpy as np
 
 from staged.errors import ProgramIndexError, StagedValueError, StaticIndexError
 from staged.ir.declaration import prims
-from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, i64, shape_text
+from staged.ir.size_functions import slice_count
+from staged.ir.sizes import Extent, Size, bounds_of, largest, smallest, surely
+from staged.ir.types import Shape, TensorType, bool_, i64, shape_text
 from staged.ops.array import Array, StagedArray
+from staged.ops.checks import check_sizes
 from staged.ops.choice import select, where
 from staged.ops.context import bind, current_context
-from staged.ops.dimension import dim_of
+from staged.ops.dimension import as_extent
 from staged.ops.dynamic_slice import as_index, checked_index, checked_window, dynamic_slice_op, dynamic_update_op
 from staged.ops.index import scatter_add, scattered, take
 from staged.ops.promote import (
@@ -53,7 +58,7 @@ class _Plan:
     are not adjacent).
     """
 
-    start: list[int]
+    start: list[Extent]
     count: list[Extent]
     step: list[int]
     staged: dict[int, Array]
@@ -178,29 +183,77 @@ def _plan_slice(plan: _Plan, x: Array, axis: int, part: slice) -> None:
         start, stop, step = (int(one) if isinstance(one, Array) and not one.ndim else one for one in bounds)
         bounds = start, stop, step
     if any(isinstance(bound, Array) for bound in bounds):
-        _plan_window(plan, x, axis, bounds)
-        return
-    if isinstance(extent, Dim):
-        if bounds != (None, None, None):
-            raise shape_error(f"axis {axis} of {x.type} is symbolic: only all of it can be sliced", x)
-        return
+        sizes = [None if bound is None else as_extent(bound) for bound in bounds]
+        if any((one is None) != (bound is None) for one, bound in zip(sizes, bounds, strict=True)) or _is_window(
+            sizes, extent
+        ):
+            _plan_window(plan, x, axis, bounds)
+            return
+        bounds = (sizes[0], sizes[1], sizes[2])
     if part.step == 0:
         raise shape_error("a slice step cannot be 0", x)
     try:
-        start, stop, step = slice(*bounds).indices(extent)
+        start, stop, step = indices_of(slice(*bounds), extent)
     except TypeError:
         raise shape_error(f"slice bounds are integers, got {part.start!r}:{part.stop!r}:{part.step!r}", x) from None
     plan.start[axis], plan.step[axis] = start, step
-    plan.count[axis] = len(range(start, stop, step))
+    plan.count[axis] = slice_count(start, stop, step)
     if plan.count[axis] == 0:
         plan.start[axis] = 0
+
+
+def _is_window(bounds: Sequence[Extent | None], extent: Extent) -> bool:
+    """Return whether a slice by sizes has as many elements as it says, if the program checks that the axis has them."""
+    start, stop, step = bounds
+    first = 0 if start is None else start
+    return (
+        step in (None, 1)
+        and stop is not None
+        and surely(lambda: 0 <= first)
+        and surely(lambda: first <= stop)
+        and not surely(lambda: stop <= extent)
+    )
+
+
+def indices_of(part: slice, extent: Extent) -> tuple[Extent, Extent, int]:
+    """The bounds of a slice of an axis, as Python's `slice.indices` has them.
+
+    Of a size that the program finds, `start` is right if the slice has elements; `slice_count` has how many.
+    """
+    if isinstance(extent, int) and not any(isinstance(each, Size) for each in (part.start, part.stop)):
+        return part.indices(extent)
+    start, stop, step = part.start, part.stop, 1 if part.step is None else operator.index(part.step)
+    first, last = (0, extent) if step > 0 else (extent - 1, -1)
+
+    def place(given: Any, otherwise: Extent) -> Extent:
+        if given is None:
+            return otherwise
+        number = given if isinstance(given, Size) else operator.index(given)
+        if bounds_of(number)[1] < 0:
+            return largest(extent + number, 0 if step > 0 else -1)
+        _check_not_negative(number, "a bound")
+        return number if step > 0 else smallest(number, extent - 1)
+
+    end = place(stop, last)
+    return place(start, first), smallest(end, extent) if step > 0 else end, step
+
+
+def _check_not_negative(size: Extent, what: str) -> None:
+    """Check the size in a bound of a slice: Python would count from the end if it is negative."""
+    low, high = bounds_of(size)
+    if low < 0:
+        check_sizes(
+            size >= 0 if high > 0 else False,
+            f"{what} of a slice, {size}, is negative",
+            hint="count from the front: `x[: x.shape[0] - n]` for `x[:-n]`",
+        )
 
 
 def _plan_window(plan: _Plan, x: Array, axis: int, bounds: tuple[Any, Any, Any]) -> None:
     """`x[i:i + 4]`: bounds of which one is staged, with a size that is known while staging,
     or that is a dimension's."""
     start, stop, step = bounds
-    start = 0 if start is None and dim_of(stop) is not None else start
+    start = 0 if start is None and as_extent(stop) is not None else start
     for bound in (start, stop):
         if isinstance(bound, Array) and (bound.ndim or not bound.dtype.is_integer):
             raise shape_error(f"slice bounds are integers, got {bound.type}", x)
@@ -219,6 +272,8 @@ def _plan_window(plan: _Plan, x: Array, axis: int, bounds: tuple[Any, Any, Any])
             return
         if isinstance(extent, int) and width > extent:
             raise shape_error(f"a slice of {width} elements does not fit into axis {axis} of {x.type}", x)
+    else:
+        _check_not_negative(width, "the width")
     plan.count[axis] = width
     plan.staged[axis] = checked_window(start, extent, width)
 
@@ -234,12 +289,14 @@ def _rectangle(x: Array, plan: _Plan) -> Array:
     stop: list[Extent] = []
     for axis, extent in enumerate(x.shape):
         count = extent if axis in plan.staged else plan.count[axis]
-        if isinstance(count, int) and isinstance(extent, int):
-            end = plan.start[axis] + count * plan.step[axis]
+        end = plan.start[axis] + count * plan.step[axis]
+        if axis in plan.staged:
+            stop.append(extent)
+        elif isinstance(end, int) and isinstance(extent, int):
             # One past the last element, so that equal slices are spelled alike.
             stop.append(max(end, -1) if plan.step[axis] < 0 else min(end, extent))
         else:
-            stop.append(extent)
+            stop.append(end)
     start = [0 if axis in plan.staged else first for axis, first in enumerate(plan.start)]
     if (start, stop, plan.step) != ([0] * x.ndim, list(x.shape), [1] * x.ndim):
         x = bind(prims.SLICE, [x], start=tuple(start), stop=tuple(stop), step=tuple(plan.step))
@@ -314,14 +371,8 @@ def _merged(x: Array, plan: _Plan) -> tuple[Array, Array, int, list[int]]:
     shape = broadcast_shapes(*(index.shape for index in indices))
     if len(places) == 1:
         return moved, broadcast(indices[0], shape), at, order
-    total, flat, bad = 1, None, None
-    sizes: list[int] = []
-    for extent in extents:
-        if not isinstance(extent, int):
-            raise shape_error(f"several index arrays need sizes fixed while staging, got {x.type}", x)
-        sizes.append(extent)
-        total *= extent
-    for size, index in zip(sizes, indices, strict=True):
+    total, flat, bad = math.prod(extents), None, None
+    for size, index in zip(extents, indices, strict=True):
         wide = broadcast(index, shape)
         wrapped = where(wide < 0, wide + size, wide)
         outside = (wrapped < 0) | (wrapped >= size)
@@ -403,7 +454,7 @@ def _put_back(x: Array, plan: _Plan, new: Array) -> Array:
         return new
     if all(step == 1 for step in plan.step):
         starts = [
-            _start(x, plan, axis) if axis in plan.staged else constant(first, TensorType(i64))
+            _start(x, plan, axis) if axis in plan.staged else as_array(first, i64)
             for axis, first in enumerate(plan.start)
         ]
         if _is_of_nothing(x, plan):

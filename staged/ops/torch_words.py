@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from staged.errors import ArgumentError, DTypeError, ShapeError
+from staged.ir.sizes import Extent, surely
 from staged.ir.types import (
-    Dim,
     DType,
     Shape,
     TensorType,
@@ -30,12 +32,14 @@ from staged.ir.types import (
     u8,
 )
 from staged.ops.array import METHOD_NAMES, METHODS, WORDS, Array
+from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import astype, where
 from staged.ops.comparisons import clip
+from staged.ops.dimension import as_extent
 from staged.ops.elementwise import multiply
 from staged.ops.joining import repeat, split, unstack
 from staged.ops.reduction import max_, min_
-from staged.ops.shape import broadcast_to, reshape, transpose
+from staged.ops.shape import broadcast_to, reshape, slice_axis, transpose
 from staged.ops.source import asarray
 from staged.source import here
 
@@ -134,18 +138,19 @@ def _masked_fill(x: Array, mask: Any, value: Any) -> Array:
 
 
 def _split(x: Array, split_size_or_sections: Any, dim: int = 0) -> list[Array]:
-    extent = _fixed("split", x, dim)
+    extent = _extent(x.shape, dim)
+    cuts: list[Extent]
     if isinstance(split_size_or_sections, int | np.integer):
         if split_size_or_sections < 1:
             raise ShapeError(f"split: parts have at least one element, got {split_size_or_sections}", where=here())
-        cuts = list(range(split_size_or_sections, extent, split_size_or_sections))
+        cuts = list(range(split_size_or_sections, _fixed("split", x, dim), split_size_or_sections))
     else:
-        sizes = list(split_size_or_sections)
-        if sum(sizes) != extent or min(sizes, default=0) < 0:
-            raise ShapeError(
-                f"split: parts of {sizes} elements do not make up {extent}, axis {dim} of {x.type}", where=here()
-            )
-        cuts = [sum(sizes[:count]) for count in range(1, len(sizes))]
+        sizes = [known_extent("split", "split_size_or_sections", size) for size in split_size_or_sections]
+        message = f"split: parts of {sizes} elements do not make up {extent}, axis {dim} of {x.type}"
+        cuts = list(itertools.accumulate(sizes, operator.add))
+        whole = cuts.pop() if cuts else 0
+        for fits in (whole >= extent, whole <= extent, *(size >= 0 for size in sizes)):
+            check_sizes(fits, message)
     parts: Any = split(x, cuts, axis=dim)
     return list(parts)
 
@@ -159,8 +164,12 @@ def _chunk(x: Array, chunks: int, dim: int = 0) -> list[Array]:
 
 def _fixed(name: str, x: Array, dim: int) -> int:
     extent = _extent(x.shape, dim)
-    if isinstance(extent, Dim):
-        raise ShapeError(f"{name} needs a size fixed while staging, got {x.type}", where=here())
+    if not isinstance(extent, int):
+        raise ShapeError(
+            f"the number of parts must be fixed while staging, got {x.type}",
+            where=here(),
+            hint=f"use `st.tensor_split(x, parts, axis={dim})` instead of `{name}`",
+        )
     return int(extent)
 
 
@@ -202,14 +211,14 @@ def _expand(x: Array, *sizes: Any) -> Array:
 
 
 def _narrow(x: Array, dim: int, start: int | Array, length: int) -> Array:
-    axis, extent = dim % max(x.ndim, 1), _fixed("narrow", x, dim)
-    if isinstance(start, Array):  # its place is checked when the program runs
+    axis, extent, place = dim % max(x.ndim, 1), _extent(x.shape, dim), as_extent(start)
+    if place is None:  # its place is checked when the program runs
         at: Any = where(start < 0, start + extent, start)
         return x[(slice(None),) * axis + (slice(at, at + length),)]
-    first = start + extent if start < 0 else start
-    if not 0 <= first <= first + length <= extent:
-        raise ShapeError(f"narrow: {length} elements from {start} do not lie in axis {dim} of {x.type}", where=here())
-    return x[(slice(None),) * axis + (slice(first, first + length),)]
+    first, size = place + extent if surely(lambda: place < 0) else place, known_extent("narrow", "length", length)
+    for fits in (first >= 0, size >= 0, first + size <= extent):
+        check_sizes(fits, f"narrow: {size} elements from {first} do not lie in axis {dim} of {x.type}")
+    return slice_axis(x, axis, first, first + size)
 
 
 def _select(x: Array, dim: int, index: Any) -> Array:

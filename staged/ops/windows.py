@@ -1,7 +1,7 @@
 """Slices with staged bounds: `x[i:i + 4]` has a size that is known while staging, wherever it starts.
 
 The bounds are read as linear forms of the values they were computed from (`2 * i + 3`). If the forms differ by a
-constant, or by the value of a dimension, that is the width. A nonlinear term (`i // 2`) equals another if the same op
+constant, or by a size, that is the width. A nonlinear term (`i // 2`) equals another if the same op
 has the same operands: `x[i // 2 * 2 : i // 2 * 2 + 2]` computes its start twice.
 """
 
@@ -13,9 +13,10 @@ import numpy as np
 
 from staged.ir.declaration import Declaration, prims
 from staged.ir.nodes import Value
-from staged.ir.types import Extent, i64
+from staged.ir.sizes import Extent
+from staged.ir.types import i64
 from staged.ops.array import Array, StagedArray
-from staged.ops.dimension import bound_dim
+from staged.ops.dimension import size_of
 
 _Repeated = tuple[Declaration, tuple[frozenset[Any], ...]]
 """An op and the forms of its operands."""
@@ -33,12 +34,13 @@ def width_of(start: Any, stop: Any) -> Extent | None:
     left, right = _form(start), _form(stop)
     if left is None or right is None:
         return None
-    difference = _sum(right, left, -1)
-    width = difference.pop(None, 0)
-    if len(difference) == 1 and width == 0:
-        ((value, times),) = difference.items()
-        return bound_dim(value) if times == 1 and isinstance(value, Value) else None
-    return None if difference else width
+    width: Extent = 0
+    for value, times in _sum(right, left, -1).items():
+        size = 1 if value is None else size_of(value) if isinstance(value, Value) else None
+        if size is None:
+            return None
+        width = width + size * times
+    return width
 
 
 def _form(bound: Any) -> _Form | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 import staged as st
 from staged.optim.groups import Params
-from staged.optim.optimizer import Optimizer, computed_in, is_off, scalar
+from staged.optim.optimizer import Optimizer, computed_in, is_off
 from staged.optim.optimizers import Adam
 
 
@@ -133,26 +133,24 @@ class Adamax(Optimizer):
         self.largest = self.state("largest")
         self.steps = self.counter()
         self.count: Any = 0.0
-        self.correction: Any = 1.0
 
     def begin_step(self) -> None:
         """Count the step."""
         self.count = self.counted()
 
-    def begin_group(self) -> None:
-        """The correction of the mean is computed once, in f64."""
-        self.correction = 1.0 - self.betas[0] ** self.count
+    def begin_group(self) -> dict[str, Any]:
+        """The step size is computed once, in f64."""
+        return {"step_size": self.lr / (1.0 - self.betas[0] ** self.count)}
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        first, second = (scalar(beta, param.dtype) for beta in self.betas)
-        (eps,) = self.numbers(param, "eps")
+        (first, second), eps, rate = self.numbers(param, "betas", "eps", "step_size")
         grad = self.with_decay(param, grad)
         mean = first * self.mean[index].value + (1.0 - first) * grad
         largest = st.maximum(second * self.largest[index].value, st.abs(grad) + eps)
         self.mean[index].value = mean
         self.largest[index].value = largest
-        param.value = param.value - st.astype(self.lr / self.correction, param.dtype) * mean / largest
+        param.value = param.value - rate * mean / largest
 
 
 class NAdam(Adam):
@@ -192,6 +190,7 @@ class NAdam(Adam):
         self.take(momentum_decay=momentum_decay)
         self.mu_product = st.Variable(st.ones((), dtype=st.f64), name="mu_product")
         self.shares: tuple[Any, Any] = (1.0, 1.0)
+        self.deviation_correction: Any = 1.0
 
     def first(self, name: str) -> Any:
         """The initial value of a product is 1."""
@@ -205,18 +204,22 @@ class NAdam(Adam):
         product = self.mu_product.value * now
         self.mu_product.value = product
         self.shares = ((1.0 - now) / (1.0 - product), following / (1.0 - product * following))
-        self.correction = (1.0, st.sqrt(1.0 - second**count))
+        self.deviation_correction = st.sqrt(1.0 - second**count)
 
-    def begin_group(self) -> None:
-        """All groups have the same shares."""
+    def begin_group(self) -> dict[str, Any]:
+        """All groups have the same shares, but each has its rate."""
+        of_grad, of_mean = self.shares
+        return {
+            "of_grad": self.lr * of_grad,
+            "of_mean": self.lr * of_mean,
+            "deviation_correction": self.deviation_correction,
+        }
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        (eps,) = self.numbers(param, "eps")
+        of_grad, of_mean, scale, eps = self.numbers(param, "of_grad", "of_mean", "deviation_correction", "eps")
         value, grad = self.decayed(param, grad)
         mean, variance = self.moments(index, param, grad)
-        of_grad, of_mean = (st.astype(self.lr * share, param.dtype) for share in self.shares)
-        scale = st.astype(self.correction[1], param.dtype)
         param.value = value - (of_grad * grad + of_mean * mean) / (st.sqrt(variance) / scale + eps)
 
 
@@ -254,7 +257,7 @@ class RAdam(Adam):
         )
         self.is_bounded: Any = False
 
-    def begin_group(self) -> None:
+    def begin_group(self) -> dict[str, Any]:
         """The length of the mean and the rectification are computed once, in f64, for all parameters of a group."""
         count = self.count
         first, second = self.betas
@@ -263,15 +266,16 @@ class RAdam(Adam):
         length = longest - 2.0 * count * power / (1.0 - power)
         self.is_bounded = length > 5.0
         share = (length - 4.0) * (length - 2.0) * longest / ((longest - 4.0) * (longest - 2.0) * length)
-        self.correction = (1.0 - first**count, st.sqrt(st.where(self.is_bounded, share, 0.0) * (1.0 - power)))
+        return {
+            "step_size": self.lr / (1.0 - first**count),
+            "deviation_correction": st.sqrt(st.where(self.is_bounded, share, 0.0) * (1.0 - power)),
+        }
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        (eps,) = self.numbers(param, "eps")
+        rate, scale, eps = self.numbers(param, "step_size", "deviation_correction", "eps")
         value, grad = self.decayed(param, grad)
         mean, variance = self.moments(index, param, grad)
-        rate = st.astype(self.lr / self.correction[0], param.dtype)
-        scale = st.astype(self.correction[1], param.dtype)
         root = st.sqrt(st.where(self.is_bounded, variance, 1.0))  # else a gradient through it may be NaN at 0
         param.value = value - rate * mean * st.where(self.is_bounded, scale / (root + eps), 1.0)
 
@@ -308,7 +312,6 @@ class Adafactor(Optimizer):
         ]
         self.steps = self.counter()
         self.count: Any = 1.0
-        self.new: Any = 1.0
         self.most: Any = 1.0
 
     def check_option(self, name: str, value: Any) -> None:
@@ -336,17 +339,17 @@ class Adafactor(Optimizer):
         self.count = self.counted()
         self.most = 1.0 / st.sqrt(self.count)
 
-    def begin_group(self) -> None:
-        """The share of this gradient is computed once, in f64."""
-        self.new = self.count**self.beta2_decay
+    def begin_group(self) -> dict[str, Any]:
+        """The share of this gradient and the largest rate are computed once, in f64."""
+        return {"new": self.count**self.beta2_decay, "most": st.minimum(self.lr, self.most)}
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
         value, dtype = param.value, param.dtype
-        least = float(np.finfo(dtype.numpy).eps) if self.eps[0] is None else scalar(self.eps[0], dtype)
-        new, length = scalar(self.new, dtype), float(np.prod(param.shape)) ** 0.5
-        size = st.maximum(scalar(self.eps[1], dtype), _norm(value) / length)
-        rate = size * st.astype(st.minimum(self.lr, self.most), dtype)
+        (least, least_size), new, most, d = self.numbers(param, "eps", "new", "most", "d")
+        least = float(np.finfo(dtype.numpy).eps) if least is None else least
+        length = float(np.prod(param.shape)) ** 0.5
+        rate = st.maximum(least_size, _norm(value) / length) * most
         value = self.shrunk(param)
         whole: Any = self.variance[index]
         if whole is not None:
@@ -361,7 +364,6 @@ class Adafactor(Optimizer):
             rows, columns = factors
             variance = rows * columns / st.maximum(st.mean(rows, axis=-2, keepdims=True), least)
         change = grad / st.sqrt(st.maximum(variance, least * least))
-        (d,) = self.numbers(param, "d")
         param.value = value - rate / st.maximum(1.0, _norm(change) / (length * d)) * change
 
 

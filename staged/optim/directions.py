@@ -7,7 +7,7 @@ from typing import Any
 
 import staged as st
 from staged.optim.groups import Params
-from staged.optim.optimizer import Optimizer, scalar
+from staged.optim.optimizer import Optimizer
 
 
 class Rprop(Optimizer):
@@ -56,8 +56,7 @@ class Rprop(Optimizer):
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        less, more = (scalar(each, param.dtype) for each in self.etas)
-        least, most = (scalar(each, param.dtype) for each in self.step_sizes)
+        (less, more), (least, most) = self.numbers(param, "etas", "step_sizes")
         agreement = grad * self.before[index].value
         turns = agreement < 0.0
         factor = st.where(agreement > 0.0, more, st.where(turns, less, st.ones((), dtype=param.dtype)))
@@ -93,8 +92,7 @@ class Lion(Optimizer):
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        first, second = (scalar(beta, param.dtype) for beta in self.betas)
-        (lr,) = self.numbers(param, "lr")
+        (first, second), lr = self.numbers(param, "betas", "lr")
         mean, value = self.mean[index].value, self.shrunk(param)
         param.value = value - lr * st.sign(first * mean + (1.0 - first) * grad)
         self.mean[index].value = second * mean + (1.0 - second) * grad

@@ -62,6 +62,8 @@ class Optimizer:
         self.maximize = maximize
         self.check_number("lr", lr)
         self.lr = lr
+        self.cast: Mapping[str, Mapping[str, Any]] = {}
+        """The numbers of the group that is updated, by name of its updates' dtype, then by their own name."""
         for group in self.groups:
             for name, value in self.own_numbers(group).items():
                 self.check_option(name, value)
@@ -165,8 +167,8 @@ class Optimizer:
         """The value of a parameter less `lr * weight_decay` of it."""
         if is_off(self.weight_decay):
             return param.value
-        kept_share = 1.0 - self.lr * self.weight_decay
-        return param.value * scalar(kept_share, param.dtype)
+        (kept_share,) = self.numbers(param, "kept_share")
+        return param.value * kept_share
 
     def must_have(self, kept: Any, option: str) -> None:
         """Refuse an option that was turned on after construction but needs state kept from the first step on."""
@@ -179,11 +181,20 @@ class Optimizer:
 
     # ---- a step ----
 
-    def numbers(self, param: Any, *options: str) -> list[Any]:
-        """These options as numbers of the parameter's dtype, so that a rate of another dtype does not change the
-        parameter's.
+    def numbers(self, param: Any, *names: str) -> list[Any]:
+        """These options, or numbers of `begin_group`, as numbers of the parameter's dtype, so that a rate of another
+        dtype does not change the parameter's. They are cast once for all parameters of a group.
         """
-        return [scalar(getattr(self, option), param.dtype) for option in options]
+        cast = self.cast[param.dtype.name]
+        return [cast[name] for name in names]
+
+    def numbers_of_group(self) -> dict[str, Any]:
+        """The numbers that all updates of a group use, by name."""
+        numbers = {name: getattr(self, name) for name in self.options}
+        if not is_off(self.weight_decay):
+            kept_share = 1.0 - self.lr * self.weight_decay
+            numbers["kept_share"] = kept_share
+        return numbers | self.begin_group()
 
     def gradients(self, grads: Any) -> list[Any]:
         """The gradients in the order of the parameters. `grads` is a list, or a dict by name (from `wrt=model`)."""
@@ -257,19 +268,25 @@ class Optimizer:
         index = 0
         for group in self.groups:
             with self.having(self.own_numbers(group)):
-                self.begin_group()
-                for _ in group["params"]:
-                    grad, param = ordered[index], self.params[index]
-                    if param.dtype.is_half:
-                        grad, param = st.astype(grad, st.f32), _Widened(param)
-                    self.update(index, param, -grad if self.maximize else grad)
-                    index += 1
+                numbers = self.numbers_of_group()
+                dtypes = {dtype.name: dtype for dtype in map(computed_in, group["params"])}
+                cast = {
+                    each: {name: scalar(numbers[name], dtype) for name in numbers} for each, dtype in dtypes.items()
+                }
+                with self.having({"cast": cast}):
+                    for _ in group["params"]:
+                        grad, param = ordered[index], self.params[index]
+                        if param.dtype.is_half:
+                            grad, param = st.astype(grad, st.f32), _Widened(param)
+                        self.update(index, param, -grad if self.maximize else grad)
+                        index += 1
 
     def begin_step(self) -> None:
         """Do the work that is done once per step, before the parameters are updated."""
 
-    def begin_group(self) -> None:
-        """Do the work that is done once per group, whose options hold, before its parameters are updated."""
+    def begin_group(self) -> dict[str, Any]:
+        """The numbers that are computed once per group, whose options hold, before its parameters are updated."""
+        return {}
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """Update one parameter; every subclass defines it."""
@@ -440,11 +457,16 @@ def computed_in(param: Any) -> Any:
 
 
 def scalar(number: Any, dtype: Any) -> Any:
-    """`number` as `dtype`; a weak number is returned unchanged, since it adopts the dtype of the array it meets."""
-    if type(number) in (float, int):
+    """`number` as `dtype`; a weak number is returned unchanged, since it adopts the dtype of the array it meets.
+
+    Of a tuple, each number is cast. Text and None are returned unchanged.
+    """
+    if type(number) in (float, int, bool):
         return number
+    if isinstance(number, list | tuple):
+        return tuple([scalar(each, dtype) for each in number])
     number = plain_number(number)
-    is_weak = number.type.weak if isinstance(number, st.Array) else isinstance(number, int | float)
+    is_weak = number.type.weak if isinstance(number, st.Array) else isinstance(number, int | float | str | None)
     return number if is_weak else st.astype(number, dtype)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import staged as st
 from staged.optim.groups import Params
-from staged.optim.optimizer import Optimizer, Slots, is_off, scalar
+from staged.optim.optimizer import Optimizer, Slots, is_off
 
 
 class SGD(Optimizer):
@@ -50,7 +50,6 @@ class SGD(Optimizer):
         self.velocity = self.state("velocity", option="momentum")
         self.steps = self.counter() if self._is_damped() else None
         self.is_first: Any = False
-        self.share: Any = 1.0
 
     def check_option(self, name: str, value: Any) -> None:
         """Raises: ArgumentError if a number other than the dampening is negative."""
@@ -69,19 +68,20 @@ class SGD(Optimizer):
             self.is_first = self.steps.value == 0
             self.steps.value = self.steps.value + 1
 
-    def begin_group(self) -> None:
+    def begin_group(self) -> dict[str, Any]:
         """The factor of a gradient in the velocity: 1 for the first one, then 1 - dampening."""
-        if not is_off(self.momentum) and not is_off(self.dampening):
-            self.share = st.where(self.is_first, 1.0, 1.0 - self.dampening)
+        if is_off(self.momentum) or is_off(self.dampening):
+            return {"share": 1.0}
+        return {"share": st.where(self.is_first, 1.0, 1.0 - self.dampening)}
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        lr, momentum = self.numbers(param, "lr", "momentum")
+        lr, momentum, share = self.numbers(param, "lr", "momentum", "share")
         grad = self.with_decay(param, grad)
         if not is_off(momentum):
             # torch starts the velocity as the first gradient; from zeros the same formula gives the same.
             velocity = momentum * self.velocity[index].value
-            velocity = velocity + (grad if is_off(self.dampening) else st.astype(self.share, grad.dtype) * grad)
+            velocity = velocity + (grad if is_off(self.dampening) else share * grad)
             self.velocity[index].value = velocity
             grad = grad + momentum * velocity if self.nesterov else velocity
         param.value = param.value - lr * grad
@@ -130,11 +130,16 @@ class ASGD(Optimizer):
         self.eta.value = st.astype(self.lr / (1.0 + self.lambd * self.lr * count) ** self.alpha, st.f64)
         self.mu.value = 1.0 / st.maximum(1.0, count - self.t0)
 
+    def begin_group(self) -> dict[str, Any]:
+        """The rate, the share of the mean, and the share of a parameter that the decay leaves."""
+        eta, share = self.rates
+        return {"eta": eta, "share": share, "left": 1.0 - self.lambd * eta}
+
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        eta, share = (st.astype(each, param.dtype) for each in self.rates)
+        eta, share, left = self.numbers(param, "eta", "share", "left")
         value, grad = param.value, self.with_decay(param, grad)
-        value = value * st.astype(1.0 - self.lambd * self.rates[0], param.dtype) - eta * grad
+        value = value * left - eta * grad
         param.value = value
         self.ax[index].value = self.ax[index].value + (value - self.ax[index].value) * share
 
@@ -164,7 +169,6 @@ class Adagrad(Optimizer):
         self.total = self.state("total", initial_accumulator_value)
         self.steps = self.counter() if any(self.having_on("lr_decay")) else None
         self.before: Any = 0.0
-        self.decay: Any = 1.0
 
     def first(self, name: str) -> Any:
         """The initial value of the sum of squares."""
@@ -178,18 +182,16 @@ class Adagrad(Optimizer):
             self.before = st.astype(self.steps.value, st.f64)
             self.steps.value = self.steps.value + 1
 
-    def begin_group(self) -> None:
-        """Let the rate decay."""
-        if not is_off(self.lr_decay):
-            self.decay = 1.0 + self.lr_decay * self.before
+    def begin_group(self) -> dict[str, Any]:
+        """The rate, which may decay."""
+        return {"rate": self.lr if is_off(self.lr_decay) else self.lr / (1.0 + self.lr_decay * self.before)}
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        lr, eps = self.numbers(param, "lr", "eps")
+        rate, eps = self.numbers(param, "rate", "eps")
         grad = self.with_decay(param, grad)
         total = self.total[index].value + grad * grad
         self.total[index].value = total
-        rate = lr if is_off(self.lr_decay) else st.astype(self.lr / self.decay, param.dtype)
         param.value = param.value - rate * grad / (st.sqrt(total) + eps)
 
 
@@ -227,19 +229,19 @@ class Adam(Optimizer):
         self.largest = self.state("largest", option="amsgrad")
         self.steps = self.counter()
         self.count: Any = 0.0
-        self.correction: tuple[Any, Any] = (1.0, 1.0)
 
     def begin_step(self) -> None:
         """Count the step."""
         self.count = self.counted()
 
-    def begin_group(self) -> None:
-        """The corrections are computed once, in f64, for all parameters of a group."""
+    def begin_group(self) -> dict[str, Any]:
+        """The step size and the correction of deviations are computed once, in f64, for all parameters of a group."""
         first, second = self.betas
         mean_correction = 1.0 - first**self.count
         variance_correction = 1.0 - second**self.count
         deviation_correction = st.sqrt(variance_correction)
-        self.correction = (mean_correction, deviation_correction)
+        step_size = self.lr / mean_correction
+        return {"step_size": step_size, "deviation_correction": deviation_correction}
 
     def decayed(self, param: Any, grad: Any) -> tuple[Any, Any]:
         """The parameter and the gradient with the decay of weights in one of them."""
@@ -249,7 +251,7 @@ class Adam(Optimizer):
 
     def moments(self, index: int, param: Any, grad: Any) -> tuple[Any, Any]:
         """The running means of the gradient and of its square, with this gradient."""
-        first, second = (scalar(beta, param.dtype) for beta in self.betas)
+        ((first, second),) = self.numbers(param, "betas")
         mean = first * self.mean[index].value + (1.0 - first) * grad
         variance = second * self.variance[index].value + (1.0 - second) * grad * grad
         self.mean[index].value = mean
@@ -258,15 +260,12 @@ class Adam(Optimizer):
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        (eps,) = self.numbers(param, "eps")
+        rate, scale, eps = self.numbers(param, "step_size", "deviation_correction", "eps")
         value, grad = self.decayed(param, grad)
         mean, variance = self.moments(index, param, grad)
         if self.amsgrad:
             variance = st.maximum(self.largest[index].value, variance)
             self.largest[index].value = variance
-        step_size = self.lr / self.correction[0]
-        rate = st.astype(step_size, param.dtype)
-        scale = st.astype(self.correction[1], param.dtype)
         param.value = value - rate * mean / (st.sqrt(variance) / scale + eps)
 
 

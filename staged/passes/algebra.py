@@ -23,7 +23,8 @@ from staged.ir.declaration import Declaration, prims, reductions
 from staged.ir.nodes import Op, Value
 from staged.ir.numbers import Number, as_held, fits, initial_value, limits
 from staged.ir.ranges import Ranges
-from staged.ir.types import Dim, DType, Extent, TensorType, Type
+from staged.ir.sizes import Extent, Size
+from staged.ir.types import DType, TensorType, Type
 from staged.ops.primitive import Primitive
 
 
@@ -87,7 +88,7 @@ def fold_constants(op: Op, emit: Emitter) -> Value | None:
     primitive = op.declared
     if not isinstance(primitive, Primitive) or primitive.kind != "elementwise" or not op.operands:
         return None
-    if any(isinstance(value, Dim) for value in op.attrs.values()):
+    if any(isinstance(value, Size) for value in op.attrs.values()):
         return None  # a check against what the program knows alone
     numbers = [number_of(operand) for operand in op.operands]
     if any(number is None for number in numbers):
@@ -176,7 +177,9 @@ def product_of_nothing(op: Op, emit: Emitter) -> Value | None:
 
 
 def _sees_image(op: Op) -> bool:
-    """Return whether any window of a convolution, or of one of its gradients, covers a pixel of the image."""
+    """Return whether any window of a convolution, or of one of its gradients, covers a pixel of the image, which one
+    of a size that the program finds may do.
+    """
     first, second = (operand.tensor.shape for operand in op.operands)
     image, weight, out = {
         prims.CONV2D: (first, second, op.result.tensor.shape),
@@ -185,7 +188,8 @@ def _sees_image(op: Op) -> bool:
     }[op.declared]
     steps = (op.attrs["stride"], op.attrs["dilation"], op.attrs["padding"])
     return all(
-        any(0 <= o * stride + tap * dilation - padding < size for o in range(places) for tap in range(taps))
+        isinstance(size, Size)
+        or any(0 <= o * stride + tap * dilation - padding < size for o in range(places) for tap in range(taps))
         for size, taps, places, stride, dilation, padding in zip(image[2:], weight[2:], out[2:], *steps, strict=True)
     )
 

@@ -13,8 +13,9 @@ from staged.ir.builder import Builder
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, End, Function, Label, Op, Value, walk_ops
 from staged.ir.rewrite import Copier
+from staged.ir.sizes import Dim
 from staged.ir.structure import IF
-from staged.ir.types import Dim, dims_of
+from staged.ir.types import dims_of
 from staged.ir.views import Loop, is_condition
 
 

@@ -6,7 +6,7 @@ from staged.ir.builder import Builder
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier
-from staged.ir.types import bound
+from staged.ir.sizes import Extent
 from staged.ir.users import users_of
 from staged.passes.algebra import number_of
 
@@ -26,7 +26,7 @@ class _Reader(Copier):
     def __init__(self, function: Function) -> None:
         super().__init__(Builder())
         self.users = users_of(function.block)
-        self.joined: dict[Value, tuple[Op, int]] = {}
+        self.joined: dict[Value, tuple[Op, Extent]] = {}
         """The operands of concats in this block and those around it: the concat, and the offset of the operand."""
 
     def contents(self, block: Block) -> None:
@@ -40,18 +40,19 @@ class _Reader(Copier):
             self.define(op.results, self.builder.append(again).results)
             return
         super().op(op)
-        begin = 0
-        for operand in op.operands if op.declared is prims.CONCAT and op.result.tensor.is_static else ():
+        begin: Extent = 0
+        for operand in op.operands if op.declared is prims.CONCAT else ():
             users = self.users[operand]
             if len(users) > 1 and all(user is op or user is not None and _is_mask(user) for user in users):
                 self.joined.setdefault(operand, (op, begin))
-            begin += bound(operand.tensor.shape[op.attrs["axis"]])
+            begin = begin + operand.tensor.shape[op.attrs["axis"]]
 
-    def piece(self, mask: Op, concat: Op, begin: int) -> Value:
+    def piece(self, mask: Op, concat: Op, begin: Extent) -> Value:
         """The operand of a concat that begins there, as a slice of the result."""
         (y, _), axis = mask.operands, concat.attrs["axis"]
-        start, stop = [0] * y.tensor.ndim, list(y.tensor.shape)
-        start[axis], stop[axis] = begin, begin + bound(stop[axis])
+        start: list[Extent] = [0] * y.tensor.ndim
+        stop = list(y.tensor.shape)
+        start[axis], stop[axis] = begin, begin + stop[axis]
         attrs = {"start": tuple(start), "stop": tuple(stop), "step": (1,) * y.tensor.ndim}
         whole = self.value(concat.result)
         made = self.builder.op(prims.SLICE, [whole], [y.type], attrs=attrs, device=mask.device, where=mask.where)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
-from staged.ir.types import Dim, TensorType, i64
+from staged.ir.types import TensorType, i64
 from staged.passes.algebra import Emitter, number_of, rule
 
 # ---- shapes -------------------------------------------------------------------------------------
@@ -205,8 +205,12 @@ def index_known_to_fit(op: Op, emit: Emitter) -> Value | None:
     extent = op.attrs["extent"]
     found = emit.ranges.of(index)
     width = op.attrs.get("width", 1)
-    width = width.max if isinstance(width, Dim) else width
-    if found is None or width is None or not isinstance(extent, int) or not 0 <= found[0] <= found[1] <= extent - width:
+    if (
+        found is None
+        or not isinstance(extent, int)
+        or not isinstance(width, int)
+        or not 0 <= found[0] <= found[1] <= extent - width
+    ):
         return None
     return index if index.type == op.result.type else None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
+from staged.ir.sizes import Extent
 from staged.ir.types import TensorType, i64
 from staged.passes.algebra import Emitter, adds_nothing, number_of, rule
 
@@ -26,30 +27,29 @@ def add_side_by_side(op: Op, emit: Emitter) -> Value | None:
     if first is None or second is None or first[0] != second[0]:
         return None
     axis = first[0]
-    pieces = sorted((first[1:], second[1:]), key=lambda piece: piece[0])
+    pieces = (first[1:], second[1:]) if first[2] == second[1] else (second[1:], first[1:])
     if pieces[0][1] != pieces[1][0]:
         return None
     whole = op.result.tensor.shape[axis]
-    if not isinstance(whole, int):
-        return None
     joined = emit.emit(prims.CONCAT, [piece for _, _, piece in pieces], axis=axis)
-    low, high = ([0] * op.result.tensor.ndim for _ in range(2))
+    low: list[Extent] = [0] * op.result.tensor.ndim
+    high = [*low]
     low[axis], high[axis] = pieces[0][0], whole - pieces[1][1]
     fills = [pad.attrs["value"] for x in op.operands if (pad := x.made_by(prims.PAD))]
     return emit.emit(prims.PAD, [joined], low=tuple(low), high=tuple(high), value=fills[0])
 
 
-def _place_along_axis(x: Value, total: Op) -> tuple[int, int, int, Value] | None:
+def _place_along_axis(x: Value, total: Op) -> tuple[int, Extent, Extent, Value] | None:
     """(axis, begin, end, u) if `x` is `u` at that place of an axis, and around it what adds nothing to `total`."""
     op = x.made_by(prims.PAD)
     if op is None or not adds_nothing(op.attrs["value"], total):
         return None
-    axes = [axis for axis, around in enumerate(zip(op.attrs["low"], op.attrs["high"], strict=True)) if any(around)]
+    axes = [axis for axis, around in enumerate(zip(op.attrs["low"], op.attrs["high"], strict=True)) if around != (0, 0)]
     (piece,) = op.operands
-    if len(axes) != 1 or not isinstance(extent := piece.tensor.shape[axes[0]], int):
+    if len(axes) != 1:
         return None
-    begin: int = op.attrs["low"][axes[0]]
-    return axes[0], begin, begin + extent, piece
+    begin: Extent = op.attrs["low"][axes[0]]
+    return axes[0], begin, begin + piece.tensor.shape[axes[0]], piece
 
 
 @rule(prims.ADD, prims.ACCUMULATE)

@@ -7,8 +7,10 @@ A call that finds nothing to convert goes past this (`native.py`, `prepared.py`)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -117,6 +119,20 @@ def fitting(plan: ArgumentPlan, value: Any) -> np.ndarray[Any, Any]:
         return array
     copy: np.ndarray[Any, Any] = np.array(array, dtype=plan.dtype, order="C", copy=True, subok=False)
     return copy
+
+
+def size_value(text: str, sizes: Mapping[str, int]) -> int:
+    """The value of a size: an expression over dimensions, in Python."""
+    known = sizes.get(text)
+    return int(eval(_compiled(text), _FUNCTIONS, dict(sizes))) if known is None else known
+
+
+_FUNCTIONS = {"__builtins__": {"min": min, "max": max}}
+
+
+@cache
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<size>", "eval")
 
 
 def scalar_of(parameter: Parameter, value: Any) -> Any:

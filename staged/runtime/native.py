@@ -46,6 +46,7 @@ from staged.runtime.arguments import (
     is_by_value,
     lay_out,
     scalar_of,
+    size_value,
 )
 from staged.runtime.compiler import position_of_site
 from staged.runtime.guard import PLAIN_MODE, ffi, guard
@@ -226,7 +227,7 @@ class NativeProgram:
             shape = plan.shape
             if shape is None:
                 assert sizes is not None
-                shape = tuple(e if isinstance(e, int) else sizes[e] for e in plan.parameter.shape)
+                shape = tuple(e if isinstance(e, int) else size_value(e, sizes) for e in plan.parameter.shape)
             if plan.is_remote:
                 assert departures is not None, "results that stay on a device are those of a call in a region"
                 place = departures.result(plan.parameter.device, shape, plan.dtype)
@@ -327,7 +328,7 @@ class NativeProgram:
         plans = [plan for plan in self._given if not plan.is_scalar and not plan.is_variable] + self._outputs
         self._dtypes = [plan.dtype for plan in plans]  # the text has their addresses
         self._arrays = ffi.new("st_array[]", [(id(plan.dtype), plan.needed_flags, plan.index) for plan in plans])
-        self._sizes = ffi.new("int64_t[]", [bytes_of(plan) for plan in self.array_plans])
+        self._sizes = ffi.new("int64_t[]", [0 if plan.shape is None else bytes_of(plan) for plan in self.array_plans])
         return ffi.new(
             "st_binding *",
             {
@@ -410,17 +411,15 @@ class NativeProgram:
 
     def _bind_dimensions(self, values: Sequence[Any]) -> dict[str, int]:
         """The values of the symbolic dimensions, from the arguments."""
-        sizes: dict[str, int] = {}
-        for plan, value in zip(self._given, values, strict=True):
+        given = list(zip(self._given, values, strict=True))
+        sizes = {plan.parameter.label: value for plan, value in given if plan.parameter.is_size}
+        for plan, value in given:
             for axis, extent in enumerate(plan.parameter.shape):
-                if isinstance(extent, str) and sizes.setdefault(extent, value.shape[axis]) != value.shape[axis]:
+                if isinstance(extent, str) and size_value(extent, sizes) != value.shape[axis]:
                     raise ShapeError(
-                        f"`{plan.parameter.label}` has {value.shape[axis]} for {extent}, "
-                        f"where another argument has {sizes[extent]}"
+                        f"axis {axis} of `{plan.parameter.label}` has {value.shape[axis]} elements, "
+                        f"{extent} is {size_value(extent, sizes)}"
                     )
-        for plan, value in zip(self._given, values, strict=True):
-            if plan.is_scalar:
-                sizes.setdefault(plan.parameter.field, value)
         return sizes
 
     def _separate(self, slot: Slot, keep: list[Any], symbolic: bool) -> None:

@@ -28,14 +28,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from staged.base.artifact import Artifact
+from staged.base.artifact import Artifact, Parameter
+from staged.ir.size_functions import renamed
+from staged.ir.types import shape_text
 from staged.runtime.guard import UNFIT, guard
 from staged.runtime.layout import layout
 from staged.runtime.results import WORTH_KEEPING
 
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<prepared call>")
 """The file name in tracebacks: inside this package, so that the frame is not taken for the user's."""
-_SPEAKS = ("st_stop_requested(", "st_text_begin(", "st_progress_start(", "st_callback(")
+_SPEAKS = ("st_stop_requested(", "st_print(", "st_text_begin(", "st_progress_start(", "st_write(", "st_callback(")
 """Calls in a program's text that can be stopped, print, or go to Python."""
 
 
@@ -44,6 +46,8 @@ class Plan(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def parameter(self) -> Parameter: ...
     @property
     def shape(self) -> tuple[int, ...] | None: ...
     @property
@@ -73,9 +77,13 @@ class Program(Protocol):
 
 
 def is_simple(given: Sequence[Plan], outputs: Sequence[Plan]) -> bool:
-    """Return whether a program has a fast path: its sizes are known, and its arrays are on the host,
-    in NumPy's layout."""
-    return all(plan.shape is not None and not plan.is_remote for plan in (*given, *outputs)) and layout() is not None
+    """Return whether a program has a fast path: its arrays are on the host, in NumPy's layout, and if it has Variables
+    all sizes are known.
+    """
+    is_static = all(plan.shape is not None for plan in (*given, *outputs)) or not any(
+        plan.is_variable for plan in given
+    )
+    return is_static and not any(plan.is_remote for plan in (*given, *outputs)) and layout() is not None
 
 
 def speaks(artifact: Artifact) -> bool:
@@ -114,6 +122,12 @@ def prepare(
         "as_array": as_array,
     }  # fmt: skip
     everything = ", ".join(f"v{number}" for number in range(len(given)))
+    sizes = {plan.parameter.label: f"v{number}" for number, plan in enumerate(given) if plan.parameter.is_size}
+
+    def shape_of(plan: Plan) -> str:
+        """The shape as Python, with the arguments that hold sizes."""
+        return shape_text([each if isinstance(each, int) else renamed(each, sizes) for each in plan.parameter.shape])
+
     wrong: list[str] = []
     first: list[str] = []
     store: list[str] = []
@@ -133,13 +147,13 @@ def prepare(
             if as_array is not None:
                 first += [f"if type({value}) is not ndarray:", f"    {value} = as_array({value})"]
             if number not in known:
-                wrong.append(f"type({value}) is not ndarray or {value}.shape != {plan.shape!r}")
+                wrong.append(f"type({value}) is not ndarray or {value}.shape != {shape_of(plan)}")
             arrays.append(f"{value}, ")
     results = []
     for number, plan in enumerate(outputs):
         names[f"e{number}"] = plan.dtype
-        is_large = plan.dtype.itemsize * math.prod(plan.shape or ()) >= WORTH_KEEPING
-        store.append(f"r{number} = {'fresh' if is_large else 'empty'}({plan.shape!r}, e{number})")
+        is_large = plan.shape is None or plan.dtype.itemsize * math.prod(plan.shape) >= WORTH_KEEPING
+        store.append(f"r{number} = {'fresh' if is_large else 'empty'}({shape_of(plan)}, e{number})")
         results.append(f"r{number}, ")
     store.append(f"given = ({''.join([*arrays, *results])})")
     if variables:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staged.code.common_names import common_words, with_common_names
+from staged.code.common_names import common_words, usual_words, with_common_names
 from staged.code.expr import Index, Infix, Literal, Variable
 from staged.code.printer import print_function
 from staged.code.tree import Assign, Declare, For, Function, Parameter
@@ -28,7 +28,12 @@ def test_words_that_names_share_are_without_the_numbers_of_layers():
     assert common_words(["d_fc1_bias", "d_conv2_bias"]) == ["d", "bias"]
     assert common_words(["ln_1_weight", "ln_1_weight"]) == ["ln", "1", "weight"]
     assert common_words(["k", "v"]) == []
-    assert common_words(["layer1_bn3_relu", "layer2_bn3_relu"], numbered=True) == ["bn3", "relu"]
+    assert common_words(["layer1_bn3_relu", "layer2_bn3_relu"], numbered=True) == ["layer", "bn3", "relu"]
+
+
+def test_words_of_most_names():
+    assert usual_words(["layer1_bn1", "layer1_bn2", "layer2_bn1", "norm1"]) == ["layer", "bn"]
+    assert usual_words(["d_bias", "d_weight"]) == ["d"]
 
 
 def test_variables_have_the_words_that_their_names_share():

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.code.expr import Conditional, Index, Infix, Literal, Variable
+from staged.code.expr import Conditional, Index, Infix, Literal, Part, Variable
 from staged.code.kernel_text import KernelText
 from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
 from staged.code.tree import Assign, Declare, For, Function, Parameter
 from staged.code.types import INDEX, Space, pointer, scalar
+from staged.ir.sizes import Dim
 from staged.ir.types import f32
 
 BEGIN, END = Variable("begin", INDEX), Variable("end", INDEX)
@@ -33,6 +34,13 @@ def zeroed(begin: Variable, end: Variable, lanes: int = 16) -> tuple[Declare, Fo
         For(i, begin, whole, (Assign(Index(X, i), number(0)),), number(lanes)),
         For(j, whole, end, (Assign(Index(X, j), number(0)),)),
     )
+
+
+def doubled() -> For:
+    """`x[i] += x[i]` from `begin` to `end`, the last ones as a part of a vector."""
+    i = Variable("i", INDEX)
+    part = Part("f32v", Infix("+", X, i), Infix("-", END, i))
+    return For(i, BEGIN, END, (Assign(part, part, "+"),), number(16))
 
 
 def in_pieces(size: int) -> Function:
@@ -55,10 +63,27 @@ def test_whole_vectors_have_no_loop_for_single_items():
     assert made == ["for (int64_t i = begin; i < end; i += 16) {", "x[i] = 0;", "}"]
 
 
+def test_parts_that_are_whole_vectors_are_plain_loads_and_stores():
+    head, store, _ = lines(for_ranges(function(doubled()), Ranges(32, 96)))
+    assert head == "for (int64_t i = begin; i < end; i += 16) {"
+    assert store == "*(f32v_u *)(x + i) += *(const f32v_u *)(x + i);"
+
+
 @pytest.mark.parametrize("ranges", [Ranges(), Ranges(8, 40), Ranges(1, 100)])
 def test_other_ranges_leave_the_function(ranges: Ranges):
-    given = function(*zeroed(BEGIN, END))
-    assert for_ranges(given, ranges).body is given.body
+    for given in (function(*zeroed(BEGIN, END)), function(doubled())):
+        assert for_ranges(given, ranges).body is given.body
+    assert lines(given)[1] == "st_add_to_f32v(x + i, end - i, st_load_f32v(x + i, end - i));"
+
+
+def test_calls_with_all_items_have_numbers_in_place_of_a_range():
+    made = for_ranges(function(*zeroed(BEGIN, END)), Ranges(50, 50))
+    assert [parameter.variable for parameter in made.parameters] == [X]
+    loops = ["for (int64_t i = 0; i < 48; i += 16) {", "x[i] = 0;", "}", "for (int64_t j = 48; j < 50; ++j) {"]
+    assert lines(made)[:4] == loops
+    assert lines(for_ranges(in_pieces(64), Ranges(64, 64))) == lines(for_ranges(in_pieces(80), Ranges(64, 64)))
+    once = For(Variable("i", INDEX), BEGIN, END, (Assign(Index(X, BEGIN), number(0)),))
+    assert lines(for_ranges(function(once), Ranges(1, 1))) == ["x[0] = 0;"]
 
 
 def test_a_range_of_one_piece_has_no_loop_over_pieces():
@@ -113,7 +138,7 @@ def test_calls_of_a_kernel_are_of_all_items_or_of_chunks():
     assert KernelText("f", "", (), 96).ranges == Ranges(96, 96)
     assert KernelText("f", "", (), 96, chunk=40).ranges == Ranges(8, 96)
     assert KernelText("f", "", (), 96, chunk=96).ranges == Ranges(96, 96)
-    assert KernelText("f", "", (), 96, items_text="{0}").ranges == Ranges()
+    assert KernelText("f", "", (), 96, items_size=Dim("0")).ranges == Ranges()
     assert KernelText("f", "", (), 0).ranges == Ranges()
 
 
@@ -125,7 +150,7 @@ def scaled(x, y):
 def test_one_function_for_calls_of_several_lengths(first: int, second: int, has_tail: bool):
     given = [np.linspace(-1, 1, n, dtype=np.float32) for n in (first, second)]
     program = st.function(scaled, target="x86-64-v3").stage(*given)
-    assert bool(re.search(r"\+\+i|\+\+j", program.source)) is has_tail
+    assert bool(re.search(r", end - [ij],|\+\+[ij]", program.source)) is has_tail
     for found, x in zip(program(*given), given, strict=True):
         np.testing.assert_allclose(found, np.sin(x), rtol=1e-6)
 

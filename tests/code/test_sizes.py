@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.code.expr import Call, Expr, Index, Infix, Literal, Setting, Variable
+from staged.code.expr import Call, Expr, Index, Infix, Literal, Part, Setting, Variable
 from staged.code.printer import print_function
 from staged.code.sizes import LONG, MOST, Sized, merged
-from staged.code.tree import Assign, For, Function, Parameter, Statement
+from staged.code.tree import Assign, Declare, For, Function, Parameter, Statement
 from staged.code.types import INDEX, Space, pointer, scalar
 from staged.ir.types import f32
 
@@ -51,6 +51,18 @@ def test_sizes_that_differ_are_parameters_and_others_numbers():
     assert sizes == [("64",), ("96",)]
 
 
+def test_the_items_of_a_last_vector_are_a_size():
+    def zeroed(columns: int) -> Function:
+        x, j = Variable("x", ARRAY), Variable("j", INDEX)
+        part = Part("f32v", Infix("+", x, j), Infix("-", Literal(str(columns)), j))
+        loop = For(j, Literal("0"), Literal(str(columns)), (Assign(part, Literal("zero")),), Literal("16"))
+        return Function("zeroed", (Parameter(x),), (loop,))
+
+    text, sizes = one_of(zeroed(50), zeroed(45))
+    assert "st_store_f32v(x + j, j_end - j, zero);" in text
+    assert sizes == [("50",), ("45",)]
+
+
 def test_multiples_of_a_size_are_products():
     text, sizes = one_of(scale(32, 64, 128), scale(32, 96, 192))
     assert "x[i * (j_end * 2) + j]" in text
@@ -70,6 +82,19 @@ def test_addresses_without_an_offset_have_the_offset_0():
                            for place in (places, Infix("+", places, Literal("64")))))  # fmt: skip
     assert "x[k * 8 + j + x_start] = y[k * 8 + j + x_start];" in text
     assert sizes == [("0",), ("64",)]
+
+
+def test_the_strides_of_a_start_are_those_of_its_indices():
+    batch, row, r, start = (Variable(name, INDEX) for name in ("batch", "row", "r", "start"))
+    x = Variable("x", ARRAY)
+
+    def clear(image: int, width: int) -> Function:
+        rows = Infix("*", Infix("+", row, r), Literal(str(width)))
+        place = Declare(start, Infix("+", Infix("*", batch, Literal(str(image))), rows))
+        return Function("clear", tuple(map(Parameter, (batch, row, r, x))), (place, Assign(Index(x, start), Literal("0"))))
+
+    text, _ = one_of(clear(5760, 576), clear(1280, 64))
+    assert "batch * batch_stride + (row + r) * row_stride;" in text
 
 
 def test_short_loops_of_many_statements_have_a_size():

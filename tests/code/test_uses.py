@@ -17,7 +17,6 @@ from staged.code.expr import (
     Literal,
     Member,
     Prefix,
-    Scaled,
     Variable,
 )
 from staged.code.tree import Assign, Block, Declare, Do, For, ForBits, If, Statement, Unused, While
@@ -44,7 +43,6 @@ ZERO = Literal("0")
         Junction("||", (ZERO, X)),
         Group(X),
         Items((ZERO, X)),
-        Scaled(X, 3),
     ],
 )
 def test_variables_are_found_in_every_expression(expr: Expr) -> None:

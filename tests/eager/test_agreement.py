@@ -140,6 +140,17 @@ def test_text_of_scalars(value: Any) -> None:
     assert_backends_agree(f, value)
 
 
+@pytest.mark.parametrize("value", [-np.nan, -0.0, -np.inf, 1e22])
+def test_text_of_numbers_that_c_prints_otherwise(value: float) -> None:
+    def f(x, y, code):
+        print(f"{x:.3f} 100 % {y:+.1e} {x:6.1f}|{code:c}{code:c}\0{code:05d}", x > 0)
+        assert y > 1e30, f"{x:.2f}, {y}, {code}%"
+        return x
+
+    with pytest.raises(ProgramAssertionError, match="assertion failed: .*, .*, 0%"):
+        assert_backends_agree(f, np.float64(value), np.float32(value), 0)
+
+
 def test_text_of_arrays() -> None:
     def f(x, m):
         print(x, x > 0, st.astype(x, st.i32), x[:0], m)

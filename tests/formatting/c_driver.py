@@ -48,18 +48,19 @@ int64_t driver_put(char kind, double f, double imag, int64_t i, const st_spec *s
     static st_host host;
     host.write = collect;
     used = 0;
+    char room[ST_FORMATTED];
     st_text text;
     st_text_begin(&text, &host);
     switch (kind) {
-    case 'd': st_put_f64(&text, f, *spec); break;
-    case 'f': st_put_f32(&text, (float)f, *spec); break;
-    case 'c': st_put_c64(&text, (float)f, (float)imag, *spec); break;
-    case 'z': st_put_c128(&text, f, imag, *spec); break;
-    case 'i': st_put_i64(&text, i, *spec); break;
-    case 'u': st_put_u64(&text, (uint64_t)i, *spec); break;
-    case 'R': st_put_real(&text, dtype, f); break;
-    case 'I': st_put_integer(&text, dtype, i); break;
-    case 'b': st_put_bool(&text, i != 0, *spec); break;
+    case 'd': st_put_format(&text, "%s", st_f64_text(room, f, *spec)); break;
+    case 'f': st_put_format(&text, "%s", st_f32_text(room, (float)f, *spec)); break;
+    case 'c': st_put_format(&text, "%s", st_c64_text(room, (float)f, (float)imag, *spec)); break;
+    case 'z': st_put_format(&text, "%s", st_c128_text(room, f, imag, *spec)); break;
+    case 'i': st_put_format(&text, "%s", st_i64_text(room, i, *spec)); break;
+    case 'u': st_put_format(&text, "%s", st_u64_text(room, (uint64_t)i, *spec)); break;
+    case 'R': st_put_format(&text, dtype, f); break;
+    case 'I': st_put_format(&text, dtype, (long long)i); break;
+    case 'b': st_put_format(&text, "%s", st_bool_text(room, i != 0, *spec)); break;
     default: {
         st_format_element *element = NULL;
 @ELEMENTS@

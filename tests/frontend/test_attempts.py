@@ -18,7 +18,7 @@ from staged.frontend.trace.locals import Locals
 from staged.frontend.trace.signals import Again, Target
 from staged.frontend.values.mutation import record_contents
 from staged.ir.builder import Builder
-from staged.ir.types import Dim
+from staged.ir.sizes import Dim
 from staged.ops.context import use_context
 
 

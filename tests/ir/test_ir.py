@@ -7,20 +7,8 @@ from staged.ir.functions import components, recursive_functions, with_call_effec
 from staged.ir.nodes import Effect, FrameRecord, Function, Label, Op, VariableRef, free_values, walk_ops
 from staged.ir.printer import print_function
 from staged.ir.rewrite import copy_block, rewrite
-from staged.ir.types import (
-    Dim,
-    FrameType,
-    SequenceType,
-    TensorType,
-    bool_,
-    bound,
-    c64,
-    dtype_of,
-    f32,
-    f64,
-    i64,
-    shape_text,
-)
+from staged.ir.sizes import Dim
+from staged.ir.types import FrameType, SequenceType, TensorType, bool_, bound, c64, dtype_of, f32, f64, i64, shape_text
 from staged.ir.verifier import VerificationError, verify
 
 F = TensorType(f32)

@@ -7,7 +7,8 @@ import pytest
 from staged.ir.builder import Builder
 from staged.ir.names import name_of
 from staged.ir.nodes import Op
-from staged.ir.types import TensorType, f32
+from staged.ir.nouns import noun_of
+from staged.ir.types import TensorType, bool_, f32
 
 TYPE = TensorType(f32, (3,))
 
@@ -35,3 +36,13 @@ def test_the_users_word_else_what_makes_it(build, name):
     with builder.block([TYPE], ["x"]) as body:
         builder.end("yield", [])
     assert name_of(build(body.params[0])) == name
+
+
+def test_a_sum_of_truths_is_a_count():
+    builder = Builder()
+    with builder.block([TensorType(bool_, (3,)), TYPE], ["holds", "x"]) as body:
+        builder.end("yield", [])
+    holds, x = body.params
+    for value, name in ((holds, "count"), (x, "total")):
+        cast = Op("cast", [value], [TYPE])
+        assert noun_of(Op("sum", [cast.result], [TYPE])) == name

@@ -20,6 +20,7 @@ from staged.code.kernel_text import KernelText
 from staged.code.support.library import render
 from staged.code.writer import Names
 from staged.ir.builder import Builder
+from staged.ir.loops import Loop, Tile
 from staged.ir.machine import X86_64_V4, Machine
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.types import TensorType, dtype_of
@@ -172,7 +173,7 @@ class Program:
         if text.can_fail:
             arguments.append(ctypes.byref(host))
         pieces = min(self.pieces, max(1, text.items))
-        bounds = [text.items * piece // pieces for piece in range(pieces + 1)]
+        bounds = [*(self.first_item(op, text.items * piece // pieces) for piece in range(pieces)), text.items]
         for begin, end in zip(bounds, bounds[1:], strict=False):
             self.entry(text.name)(*arguments, ctypes.c_int64(begin), ctypes.c_int64(end))
         if text.can_fail and b"index" in bytes(host):
@@ -180,6 +181,14 @@ class Program:
         if text.can_fail and b"modulo by zero" in bytes(host):
             raise ZeroDivisionError("integer division or modulo by zero")
         return results
+
+    def first_item(self, op: Op, item: int) -> int:
+        """The first item of a thread's piece: one of a whole vector, as in programs."""
+        if op.name != "kernel":
+            return item
+        nest, schedule = op.attrs["nest"], op.attrs["schedule"]
+        by_vectors = {s.axis for s in nest.body if isinstance(s, Loop | Tile)} & {s.axis for s in schedule.vectorised}
+        return item - item % schedule.lanes if by_vectors else item
 
     def entry(self, name: str) -> Any:
         address = self.address(name).value

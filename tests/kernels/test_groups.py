@@ -352,7 +352,7 @@ def test_updates_by_several_totals_are_one_function_apart_from_the_totals() -> N
 
     source = step.stage(values, 0.25).source
     assert source.count("\nstatic void update_") == 1
-    assert len(re.findall(r"^    update_\w+\(.* args->(?:weight|bias),", source, re.M)) == 2
+    assert len(re.findall(r"^    update_\w+\(.* args->(?:weight|bias)[,)]", source, re.M)) == 2
     step(values, 0.25)
     y = np.maximum(values - 3, 0)
     same((weight.numpy(), bias.numpy()), (-0.25 * (values * y).sum(axis=1), -0.25 * y.sum(axis=1)))

@@ -204,6 +204,12 @@ def test_empty_arrays():
     check(lambda x: R.sum_(x, axis=1), tensor(f32, 3, 0))
 
 
+def test_neighbours_of_one_size_are_joined_in_one_loop():
+    shapes = [(5, 20)] * 9 + [(5, 3), (5, 20)]
+    program = check(lambda *arrays: concat(arrays, axis=1), *(tensor(f32, *shape) for shape in shapes))
+    assert program.kernels[0].text.count("for (int64_t j") == 4
+
+
 def test_concat_and_stack():
     check(lambda x, y: concat([x, y], axis=1), tensor(f32, 5, 20), tensor(f32, 5, 3))
     check(lambda x, y: concat([x, y * 2.0, x], axis=0), tensor(f32, 5, 20), tensor(f32, 2, 20))

@@ -162,20 +162,10 @@ def test_an_axis_whose_size_is_known_when_the_program_runs() -> None:
         np.testing.assert_allclose(np.asarray(program(x, n)), expected, atol=1e-13)
 
 
-def derivative_along_a_size():
-    @st.function
-    def program(x, n):
-        x = x[: st.dim("N", n, max=6)]
-        return st.sum(st.grad(lambda x: st.sum(st.cumsum(x, 0)))(x))
-
-    return program(np.ones(6), 3)
-
-
 REFUSED = {
     "no_such_axis": (lambda: st.cumsum(X, 3), st.ShapeError, "axis 3 does not exist"),
     "no_axis": (lambda: st.cumulative_sum(X), st.ShapeError, "needs an `axis`"),
     "bools": (lambda: st.cummax(X > 0), st.DTypeError, "needs numbers"),
-    "derivative_along_a_size": (derivative_along_a_size, st.ShapeError, "a size fixed while staging"),
 }
 
 test_refused_with_words = refusals(REFUSED)

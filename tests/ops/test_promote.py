@@ -10,7 +10,8 @@ import pytest
 import staged as st
 from staged.eager_mode.context import wrap
 from staged.ir.builder import Builder
-from staged.ir.types import DTYPES, Dim, TensorType, bool_, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from staged.ir.sizes import Dim
+from staged.ir.types import DTYPES, TensorType, bool_, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from staged.ops.context import use_context
 from staged.ops.dtypes import _result_dtype, promote_dtypes, result_dtype
 from staged.ops.promote import as_array

@@ -5,6 +5,7 @@ import pytest
 
 import staged as st
 from staged import nn, optim
+from staged.frontend.trace_function import trace
 
 P = np.array([2.0, -3.0])
 G = np.array([0.5, 1.0])
@@ -45,6 +46,17 @@ ALL = [
 def test_a_rate_of_0_moves_nothing(make):
     before, after = moved(lambda ps: make(ps, lr=0.5), lambda opt: setattr(opt, "lr", 0.0))
     np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize("make", [*ALL, optim.ASGD], ids=lambda make: make.__name__)
+def test_numbers_of_a_step_are_computed_once_for_all_parameters(make):
+    def numbers(count):
+        params = [st.Variable(P.astype(np.float32)) for _ in range(count)]
+        opt = make(params, lr=st.Variable(0.1), weight_decay=0.1)
+        ops = trace(opt.step, ([P.astype(np.float32)] * count,)).function.block.ops
+        return sum(op.name in ("cast", "pow", "variable_read") and not op.result.type.shape for op in ops)
+
+    assert numbers(1) == numbers(3)
 
 
 def test_every_number_is_read_at_the_step():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,15 @@ def test_the_fit_finds_the_orbit_and_eager_mode_the_same(capsys: pytest.CaptureF
 
 
 # ---- the ball -----------------------------------------------------------------------------------
+
+
+def test_the_program_of_the_ball_has_the_names_of_the_python_functions_and_values() -> None:
+    source = ball.aim.stage(2.0, 3.0, 4.0, 0.5, 0.1, 2.0).source
+    assert "const double determinant = x_by_vx * y_by_vy - x_by_vy * y_by_vx;" in source
+    assert "static int draw(" in source and "evaluate(" not in source
+    assert "double *by_vx, double *by_vy" in source  # of a function for both derivatives
+    assert "double d_total;" in source and not re.search(r"\bt(_\d+)?\b", source)  # gradients of values without names
+    assert "const int64_t code = row[i_2];" in source
 
 
 def without_air(vx: float, vy: float, duration: float) -> tuple[float, float, int]:

@@ -10,7 +10,7 @@ import pytest
 
 from staged.backends.host.progress import emit_progress
 from staged.call.progress_bar import WIDTH, progress_line
-from staged.code.expr import Cast, Infix, Literal, Name, Prefix, Variable
+from staged.code.expr import Cast, Infix, Literal, Name, Variable
 from staged.code.printer import print_body
 from staged.code.support.library import render
 from staged.code.tree import CodeBuilder, Declare
@@ -33,8 +33,7 @@ CASES = [
 
 
 def run(tmp_path: Path, body: str) -> str:
-    numbers = [name for name in ("put_real", "put_integer") if f"st_{name}(" in body]
-    top, text = render(["progress", *numbers])
+    top, text = render(["progress", "print"])
     source = "\n".join(top) + f"\n{text}\nint main(void) {{\n{body}\n    return 0;\n}}\n"
     program = build(tmp_path, source, "program", flags=())
     return subprocess.run([str(program)], capture_output=True, check=True, timeout=300).stdout.decode()
@@ -47,7 +46,7 @@ def test_layout_is_the_same_in_c_and_python(tmp_path: Path) -> None:
         const st_progress bar = {{.label = {c_string(label)}, .values = {c_string(values)}, .done = {done},
                                  .total = {-1 if total is None else total}}};
         st_put_progress(&text, &bar, {seconds!r});
-        ST_PUT(&text, "\\n");
+        st_put(&text, "\\n", 1);
     }}
 """
     assert run(tmp_path, body + "    st_text_end(&text);\n").splitlines() == [progress_line(*case) for case in CASES]
@@ -70,9 +69,7 @@ def emitted(live: int, *, leave: bool, turns: int = 3, prints: bool = False) -> 
     with code.loop(Variable("done", INDEX), Literal("1"), Infix("+", Name("total"), Literal("1"))):
         code.add(Declare(Variable("loss", scalar(f32)), Infix("*", Literal("0.5f"), Cast("float", Name("done")))))
         if prints:
-            line = Prefix("&", Name("line"))
-            code.do("ST_PUT", line, Literal(c_string("hello\n")))
-            code.do("st_text_end", line)
+            code.do("st_print", "host", Literal(c_string("hello\n")))
         shown = {"id": 1, "parts": ("loss ", (0, ".3f", ""))}
         emit_progress(code, Op("progress_update", [done, loss], [], attrs=shown, effects=IO), text)
     emit_progress(code, Op("progress_end", [], [], attrs={"id": 1, "leave": leave}, effects=IO), text)
@@ -81,8 +78,6 @@ def emitted(live: int, *, leave: bool, turns: int = 3, prints: bool = False) -> 
     static st_host program;
     st_host *host = &program;
     host->live = {live};
-    st_text line;
-    st_text_begin(&line, host);
     const int64_t total = {turns}, epoch = 4;
 {written}
 """
@@ -130,10 +125,7 @@ def test_long_labels_are_cut(tmp_path: Path, label: str) -> None:
     body = f"""
     st_host host = {{.live = 1}};
     st_progress bar = {{0}};
-    st_text text;
-    st_text_begin(&text, NULL);
-    ST_PUT(&text, {c_string(label)});
-    st_progress_start(&host, &bar, 10, &text);
+    st_progress_start(&host, &bar, 10, "%s", {c_string(label)});
 """
     shown = run(tmp_path, body)
     assert len(shown) == 1 + WIDTH and shown[1:].startswith(label[:30])

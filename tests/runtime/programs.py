@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from staged.base.artifact import Artifact, Parameter, Site
 from staged.code.support.library import render
 from staged.code.support.team import team_declarations, team_definitions
@@ -17,6 +19,11 @@ STRICT = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
 def given(field: str, dtype: str = "f32", shape: tuple[int | str, ...] = (), scalar: bool | None = None) -> Parameter:
     """An input: a number where it has no shape and nothing else is said."""
     return Parameter(field, field, dtype, shape, "input", shape == () if scalar is None else scalar)
+
+
+def size(field: str) -> Parameter:
+    """The size of a dimension."""
+    return replace(given(field, "i64"), part="size")
 
 
 def result(field: str, dtype: str = "f32", shape: tuple[int | str, ...] = ()) -> Parameter:

@@ -35,7 +35,7 @@ from staged.runtime.compiler import compile_text
 from staged.runtime.native import ERRORS
 from staged.runtime.options import CompileOptions
 from tests.interrupts import interrupt_when, stays_inside
-from tests.runtime.programs import STRICT, given, program, result, variable
+from tests.runtime.programs import STRICT, given, program, result, size, variable
 from tests.threads import run_at_once
 
 CLEAN = CompileOptions(extra=STRICT)
@@ -167,7 +167,7 @@ def test_symbolic_dimensions_follow_the_arguments():
     double = load(
         program(
             "double_rows",
-            (given("N", "i64"), given("x", "f32", ("N", 2)), result("y", "f32", ("N", 2)), result("z", "f32", ("N",))),
+            (size("N"), given("x", "f32", ("N", 2)), result("y", "f32", ("N", 2)), result("z", "f32", ("N",))),
             """
             for (int64_t i = 0; i < 2 * args->N; ++i) { args->y[i] = 2.0f * args->x[i]; }
             for (int64_t i = 0; i < args->N; ++i) { args->z[i] = args->x[2 * i]; }
@@ -181,10 +181,10 @@ def test_symbolic_dimensions_follow_the_arguments():
         np.testing.assert_array_equal(y, 2 * x)
         np.testing.assert_array_equal(z, x[:, 0])
     pair = load(
-        program("pair", (given("a", "f32", ("N",)), given("b", "f32", ("N",)), result("c")), "*args->c = 0.0f;")
+        program("pair", (size("N"), given("a", "f32", ("N",)), given("b", "f32", ("N",)), result("c")), "*args->c = 0.0f;")
     )
-    with pytest.raises(ShapeError, match="`b` has 3 for N, where another argument has 2"):
-        pair(np.zeros(2, np.float32), np.zeros(3, np.float32))
+    with pytest.raises(ShapeError, match="axis 0 of `b` has 3 elements, N is 2"):
+        pair(2, np.zeros(2, np.float32), np.zeros(3, np.float32))
 
 
 def test_arena_is_aligned_and_can_be_poisoned():

@@ -1,7 +1,7 @@
 """Matrix products and convolutions as kernels of a program: the contraction generator's functions with the names of the
 user's values, and what happens to each finished piece (the epilogue) as an inline function.
 
-Tested by `tests/kernels/test_contractions.py` and `tests/backends/host/test_contraction_counted.py`.
+Tested by `tests/kernels/test_contractions.py` and `tests/backends/host/test_contraction_sized.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from staged.backends.cpu.contraction.blas import emit_blas, goes_to_blas
 from staged.backends.cpu.contraction.bytes import emit_bytes
 from staged.backends.cpu.contraction.conv2d import emit_conv2d
 from staged.backends.cpu.contraction.matmul import emit_matmul, least_columns
-from staged.backends.cpu.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec
+from staged.backends.cpu.contraction.spec import Conv2dSpec, Epilogue, Images, MatmulSpec, Matrices
 from staged.backends.cpu.nest.epilogue import emit_epilogue
 from staged.code.expr import Setting
 from staged.code.in_place import with_one_parameter
@@ -28,11 +28,14 @@ from staged.code.support.library import Snippet
 from staged.code.support.vectors import width_snippet
 from staged.code.tree import Function
 from staged.code.writer import Names, safe_comment
+from staged.ir.convolutions import convolution_of
 from staged.ir.loops import Nest
 from staged.ir.machine import Machine
 from staged.ir.names import layer_of, name_of
 from staged.ir.nodes import Op, Value
-from staged.ir.products import counted_extent
+from staged.ir.products import sizes_of_product, turned_operands
+from staged.ir.size_functions import substitute
+from staged.ir.sizes import Dim
 from staged.ir.types import DType, bound, f32, row_major
 
 _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]] = {
@@ -62,6 +65,7 @@ def emit_contraction(
     nest: Nest | None = op.attrs.get("nest")
     table = table or f"{name}_sizes"
     operands, results = _parameter_names(op, name, table, nest)
+    dims, first_size = op.attrs.get("dims", ()), len(operands) - len(op.attrs.get("dims", ()))
     epilogue, inline, finish, snippets = None, None, None, frozenset[str]()
     may_alias: tuple[tuple[int, int], ...] = ()
     plain = spec_of(op)
@@ -87,6 +91,7 @@ def emit_contraction(
         operand_names=(operands[0], operands[1]),
         result_name=results[0],
         table=table,
+        sizes=tuple(operands[first_size:]),
         comments=tuple(map(safe_comment, dict.fromkeys(kernel_comments(op)[:7]))),
     )
     if isinstance(spec, Conv2dSpec):
@@ -111,7 +116,10 @@ def emit_contraction(
         product.scratch_bytes,
         chunk=chunk,
         may_alias=tuple((result, operand + 1) for result, operand in may_alias),
-        items_text=product.items_text.replace("{count}", f"{{{len(op.operands) - 1}}}"),
+        items_size=substitute(
+            product.items_size,
+            {dim: Dim(str(first_size + place)) for place, dim in enumerate(dims)},
+        ),
         support=product.support,
         link=product.link,
         code=product.code,
@@ -148,6 +156,7 @@ def spec_of(op: Op) -> MatmulSpec | Conv2dSpec:
 
 def matmul_spec(op: Op, dtype: DType) -> MatmulSpec:
     a, b = (extents(operand) for operand in op.operands[:2])
+    dims = op.attrs.get("dims", ())
     strides = []
     for shape, turned in ((a, op.attrs.get("transpose_a", False)), (b, op.attrs.get("transpose_b", False))):
         steps = row_major(*shape)
@@ -156,30 +165,27 @@ def matmul_spec(op: Op, dtype: DType) -> MatmulSpec:
     n = b[-2] if op.attrs.get("transpose_b", False) else b[-1]
     batch = a[:-2]
     c = row_major(*batch, m, n)
-    return MatmulSpec("", m, n, k, dtype, batch, strides[0], strides[1], c, counted=counted_extent(op))
+    nest: Nest | None = op.attrs.get("nest")
+    matrices = None
+    if dims:
+        may_repeat = nest is not None and not nest.in_place
+        matrices = Matrices(*sizes_of_product(op), turned_operands(op), dims, may_repeat)
+    return MatmulSpec("", m, n, k, dtype, batch, strides[0], strides[1], c, matrices=matrices)
 
 
 def conv2d_spec(op: Op, dtype: DType) -> Conv2dSpec:
-    first, second = (extents(operand) for operand in op.operands[:2])
-    kind = op.attrs["kind"]
-    if kind == "conv2d":
-        x, weight = first, second
-    elif kind == "conv2d_backward_input":
-        x, weight = tuple(op.attrs["input_shape"]), second
-    elif kind == "conv2d_backward_weight":
-        x, weight = first, tuple(op.attrs["weight_shape"])
-    else:
-        raise AssertionError(f"no convolution is of kind {kind}")
-    n, c, h, w = x
-    oc, _, kh, kw = weight
+    conv, kind, dims = convolution_of(op), op.attrs["kind"], op.attrs.get("dims", ())
+    n, c, h, w = map(bound, conv.x_shape)
+    oc, _, kh, kw = map(bound, conv.weight_shape)
     return Conv2dSpec(
         "", n, c, h, w, oc, kh, kw,
-        stride=tuple(op.attrs.get("stride", (1, 1))),
-        padding=tuple(op.attrs.get("padding", (0, 0))),
-        dilation=tuple(op.attrs.get("dilation", (1, 1))),
-        groups=op.attrs.get("groups", 1),
+        stride=conv.stride,
+        padding=conv.padding,
+        dilation=conv.dilation,
+        groups=conv.groups,
         dtype=dtype,
         kind=_CONVOLUTIONS[kind],
+        images=Images(conv.n, conv.image, (conv.out(0), conv.out(1)), dims) if dims else None,
     )  # fmt: skip
 
 
@@ -198,12 +204,12 @@ def _parameter_names(op: Op, name: str, table: str, nest: Nest | None) -> tuple[
 
 
 LOCALS = frozenset(
-    """batch begin block channel channel_block col col_begin col_end col_tile col_tile_end column columns count d_y
-    end factor first first_channel first_column first_outer first_panel first_row first_tile from from_y group i
-    image item k ky last last_panel last_tile left live offset p packs padded panel part parts pixel pixels
-    offsets plane planes r result right row row_begin row_end row_tile row_tile_end rows s sample samples scratch sizes
-    small source start step steps stop stop_column stop_row sums target tile to turned u v weights width window
-    y""".split()
+    """batch begin block blocks channel channel_block col col_begin col_end col_tile col_tile_end column columns
+    count d_y end factor first first_channel first_column first_outer first_panel first_row first_tile from from_y
+    group here i image item k ky last last_panel last_tile left live offset p packs padded panel part parts pixel
+    pixels offsets plane planes r result right row row_begin row_end row_tile row_tile_end rows s sample samples
+    scratch sized sizes small source start step steps stop stop_column stop_row sums target tile to turned u v
+    weights width window y""".split()
 )
 """The names that functions of products and convolutions declare."""
 TILE_LOCALS = frozenset(

@@ -11,9 +11,9 @@ from math import gcd
 
 from staged.backends.cpu.contraction_call import emit_contraction, spec_of
 from staged.backends.cpu.nest.kernel import emit_kernel, kernel_of
-from staged.code.common_names import common_words, with_common_names
+from staged.code.common_names import common_words, usual_words, with_common_names
 from staged.code.dialect import C, Dialect
-from staged.code.in_place import with_one_parameter
+from staged.code.in_place import with_needed_parameters, with_one_parameter
 from staged.code.kernel_text import KernelText, common_comments, kernel_comments, parameters_of
 from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
@@ -30,6 +30,7 @@ from staged.ir.loops import Tile, walk
 from staged.ir.machine import Machine
 from staged.ir.names import layer_of, name_of, short
 from staged.ir.nodes import Op, Value
+from staged.ir.nouns import verb_of
 from staged.ir.storage import view_of
 from staged.ir.structure import CONTRACTION, KERNEL
 from staged.source import Position
@@ -50,7 +51,7 @@ class User:
     def shape(self) -> object:
         """Equal for kernels that can share a function."""
         kernel = self.kernel
-        return self.sized.shape, kernel.scratch_bytes > 0, kernel.can_fail, kernel.items_text
+        return self.sized.shape, kernel.scratch_bytes > 0, kernel.can_fail, kernel.items_size
 
 
 class KernelLibrary:
@@ -80,7 +81,7 @@ class KernelLibrary:
         key = _loops_of(op)
         if key is not None and key in self.known:
             return self.known[key]
-        name = str(op.attrs.get("name") or op.attrs.get("call") or "kernel")
+        name = _name_of(op)
         name = self.names.fresh(name, others=[_joined(name, short(name_of(operand))) for operand in op.operands])
         made = self.emit(op, name)
         first = self.known.setdefault(_shape_of(made), made)
@@ -109,33 +110,52 @@ class KernelLibrary:
         for users, code, rows in sorted(shared, key=lambda each: -len(each[0])):  # the first choice of names
             made |= self._merged(users, code, rows)
         kernels = {op: _as_one(kernel, made.get(kernel.name, kernel)) for op, kernel in kernels.items()}
-        updates = self._with_updates_of_all(kernels)
-        kernels = {op: _as_one(kernel, updates.get(kernel.name, kernel)) for op, kernel in kernels.items()}
-        return self._for_calls(kernels, _pairs_in_place(kernels, places))
+        named = self._with_common_names(kernels)
+        kernels = {op: _as_one(kernel, named.get(kernel.name, kernel)) for op, kernel in kernels.items()}
+        return self._for_calls(kernels, _pairs_in_place(kernels, places), _equal_operands(kernels, places))
 
-    def _with_updates_of_all(self, kernels: Mapping[Op, KernelText]) -> dict[str, KernelText]:
-        """By name, the updates that several Variables share, named after what the names of these share."""
+    def _with_common_names(self, kernels: Mapping[Op, KernelText]) -> dict[str, KernelText]:
+        """By name, the equal kernels with one function, which is named after what their names share."""
         made: dict[str, KernelText] = {}
         for op, kernel in kernels.items():
-            ops = self.users.get(kernel.name, [op])
-            verbs, _, variables = zip(*(str(each.attrs.get("name")).partition("_") for each in ops), strict=True)
-            differ = {*verbs} == {"update"} and len({*variables}) > 1
-            if kernel.code is None or kernel.numbers or kernel.name in made or not differ:
+            ops = self._users_of(kernel, op)
+            names = [_name_of(each) for each in ops]
+            if kernel.code is None or kernel.numbers or kernel.name in made or len({*names}) == 1:
                 continue
-            words = [word for word in common_words(variables) if len(word) > 1 and not word.isdigit()]
-            ends = len({name.rpartition("_")[2] for name in variables}) > 1
-            one = "_".join([*words, "parameter"] if ends else words)
-            users = _update_of_each(kernel.code, ops, variables, one)
             self.names.used.discard(kernel.name)
+            verbs, _, variables = zip(*(name.partition("_") for name in names), strict=True)
+            if {*verbs} == {"update"}:
+                words = [word for word in common_words(variables) if len(word) > 1 and not word.isdigit()]
+                ends = len({name.rpartition("_")[2] for name in variables}) > 1
+                one = "_".join([*words, "parameter"] if ends else words)
+                users = [_named_for(kernel.code, each, name, one) for each, name in zip(ops, variables, strict=True)]
+                name = self.names.fresh(f"update_{one}")
+            else:
+                users = [kernel.code, *(_named_for(kernel.code, each) for each in ops[1:])]
+                name = self._fresh_common_name(ops, kernel.code)
             code = with_common_names(users[0], users)
-            code = replace(code, name=self.names.fresh(f"update_{one}"), comments=common_comments(ops))
-            parameters = tuple((p.variable.type.before_name, p.variable.text) for p in code.parameters)
+            code = replace(code, name=name, comments=common_comments(ops))
             text = print_function(code, self.dialect)
-            made[kernel.name] = replace(kernel, name=code.name, code=code, text=text, parameters=parameters)
+            made[kernel.name] = replace(kernel, name=name, code=code, text=text, parameters=parameters_of(code))
         return made
 
-    def _for_calls(self, kernels: Mapping[Op, KernelText], in_place: Mapping[str, Pairs]) -> dict[Op, KernelText]:
-        """The kernels, whose functions are for all their calls: the ranges, and the arrays that they overwrite."""
+    def _users_of(self, kernel: KernelText, op: Op) -> list[Op]:
+        """The kernels that a function is for, one of each name."""
+        return [*{_name_of(each): each for each in reversed(self.users.get(kernel.name, [op]))}.values()][::-1]
+
+    def _fresh_common_name(self, ops: Sequence[Op], code: Function) -> str:
+        """A free name for a function that serves these kernels."""
+        names = [_name_of(op) for op in ops]
+        name = _common_name(ops[0], names)
+        return self.names.fresh(name, others=_other_names(name, ops[0], names, code))
+
+    def _for_calls(
+        self, kernels: Mapping[Op, KernelText], in_place: Mapping[str, Pairs], equal: Mapping[str, Pairs]
+    ) -> dict[Op, KernelText]:
+        """The kernels, whose functions are for all their calls: the ranges, and the arrays that they overwrite.
+
+        `equal` are pairs of operands, (other, first), that are one array in all calls.
+        """
         ranges: dict[str, Ranges] = {}
         for kernel in kernels.values():
             ranges[kernel.name] = ranges.get(kernel.name, kernel.ranges) | kernel.ranges
@@ -145,15 +165,23 @@ class KernelLibrary:
                 continue
             before = kernel.code
             code = for_ranges(before, ranges[kernel.name])
+            kernel = replace(kernel, has_range=len(code.parameters) == len(before.parameters) and kernel.has_range)
             if kernel.is_whole:
                 pairs = in_place[kernel.name]
                 code = with_one_parameter(code, {read: len(op.operands) + result for result, read in pairs})
-                kernel = replace(kernel, in_place=pairs, parameters=parameters_of(code))
-            if code.body is not before.body:
+                kernel = replace(kernel, in_place=pairs)
+            again = {read for _, read in kernel.in_place}
+            passed = [number for number in range(len(op.operands) + len(op.results)) if number not in again]
+            same = {passed.index(a): passed.index(b) for a, b in equal[kernel.name] if not again & {a, b}}
+            code, unused = with_needed_parameters(code, len(passed), same)
+            kernel = replace(kernel, unused=unused)
+            if code is not before:
+                code = _with_names_of(before, code)
                 needed = {name for snippet in kernel.support for name in snippet.needs}
                 dropped = functions_called(before.body) - functions_called(code.body) - needed
                 text = print_function(code, self.dialect)
-                kernel = replace(kernel, code=code, text=text, snippets=kernel.snippets - dropped)
+                left = kernel.snippets - dropped
+                kernel = replace(kernel, code=code, text=text, snippets=left, parameters=parameters_of(code))
             made[kernel.name] = kernel
         return {
             op: replace(_as_one(kernel, made[kernel.name]), numbers=kernel.numbers) if kernel.name in made else kernel
@@ -223,7 +251,9 @@ class KernelLibrary:
                 self.names.used -= {user.sized.function.name for user in users}
                 common = _common_name(users[0].op, [user.kernel.name for user in users])
                 name = self.names.fresh(f"{common}_epilogue")
-                code = replace(code, name=name, comments=(f"Finishes tiles of {len(users)} products.",))
+                code = with_common_names(code, [user.sized.function for user in users])
+                says = f"Finishes a tile of {len(users)} kernels: element (row + r, col + s) is `tile[r * ld + s]`."
+                code = replace(code, name=name, comments=(says,))
                 for user, numbers in zip(users, rows, strict=True):
                     own = user.kernel.name
                     made[own] = self.product(user.op, own, (code, numbers), pairs, step)
@@ -241,15 +271,14 @@ class KernelLibrary:
 
     def _merged(self, users: Sequence[User], code: Function, rows: Sequence[Numbers]) -> dict[str, KernelText]:
         """By name, the kernels that share a function, each with its numbers."""
-        names, op = [user.kernel.name for user in users], users[0].op
-        self.names.used -= {*names}
-        name = _common_name(op, names)
-        name = self.names.fresh(name, others=_other_names(name, op, names, code))
-        code = replace(code, name=name, comments=common_comments([user.op for user in users]))
+        self.names.used -= {user.kernel.name for user in users}
+        ops = [op for user in users for op in self._users_of(user.kernel, user.op)]
+        code = with_common_names(code, [user.sized.function for user in users])
+        code = replace(code, name=self._fresh_common_name(ops, code), comments=common_comments(ops))
         text = print_function(code, self.dialect)
         kernels = [user.kernel for user in users]
         one = replace(
-            kernels[0], name=name, code=code, text=text, parameters=parameters_of(code),
+            kernels[0], name=code.name, code=code, text=text, parameters=parameters_of(code),
             functions=tuple(dict.fromkeys(each for kernel in kernels for each in kernel.functions)),
             support=tuple(dict.fromkeys(each for kernel in kernels for each in kernel.support)),
         )  # fmt: skip
@@ -280,7 +309,7 @@ def _as_one(kernel: KernelText, one: KernelText) -> KernelText:
     return replace(
         kernel, name=one.name, text=one.text, parameters=one.parameters, code=one.code, numbers=one.numbers,
         functions=one.functions, snippets=one.snippets, support=one.support, in_place=one.in_place,
-        is_whole=one.is_whole,
+        is_whole=one.is_whole, has_range=one.has_range, unused=one.unused,
     )  # fmt: skip
 
 
@@ -293,10 +322,35 @@ def _pairs_in_place(kernels: Mapping[Op, KernelText], places: Mapping[Value, Buf
     return {name: _common(pairs) for name, pairs in found.items()}
 
 
+def _with_names_of(before: Function, code: Function) -> Function:
+    """A function in which names have no number if the name without it has gone: `first_2` without `first`."""
+    old, new = ({*declared_within(each.body), *(p.variable.text for p in each.parameters)} for each in (before, code))
+    parts = {name: name.rpartition("_") for name in sorted(new)}
+    found = {base: name for name, (base, _, number) in parts.items() if base in old - new and number.isdigit()}
+    shorter = {name: base for base, name in found.items()}
+    return replace(code, parameters=renamed(code.parameters, shorter), body=renamed(code.body, shorter))
+
+
+def _equal_operands(kernels: Mapping[Op, KernelText], places: Mapping[Value, Buffer]) -> dict[str, Pairs]:
+    """By function, the operands that have the address of an earlier one in all calls."""
+    found: dict[str, list[Pairs]] = {}
+    for op, kernel in kernels.items():
+        first: dict[Buffer, int] = {}
+        arrays = {n: places[each] for n, each in enumerate(op.operands) if each in places and _is_whole(each)}
+        pairs = [(n, first.setdefault(each, n)) for n, each in arrays.items() if each.kind not in ("frame", "slot")]
+        found.setdefault(kernel.name, []).append(tuple(pair for pair in pairs if pair[0] != pair[1]))
+    return {name: _common(pairs) for name, pairs in found.items()}
+
+
+def _is_whole(value: Value) -> bool:
+    """Return whether an array is not a part of an array."""
+    return view_of(value.behind(prims.RESHAPE)) is None
+
+
 def _is_in_place(op: Op, result: int, operand: int, places: Mapping[Value, Buffer]) -> bool:
     """Return whether a result has the address of an operand, which is not a part of an array."""
     made, read = op.results[result], op.operands[operand]
-    return made in places and places.get(read) is places[made] and view_of(read.behind(prims.RESHAPE)) is None
+    return made in places and places.get(read) is places[made] and _is_whole(read)
 
 
 def _common(pairs: Sequence[Pairs]) -> Pairs:
@@ -318,7 +372,7 @@ def _alike(users: Iterable[User], most: int = MOST) -> Iterator[tuple[list[User]
     for group in groups:
         if len(group) > 1 and (found := _function_of(group, most)) is not None:
             code, rows = found
-            yield group, with_common_names(code, [user.sized.function for user in group]), rows
+            yield group, code, rows
 
 
 def _function_of(users: Sequence[User], most: int) -> tuple[Function, list[Numbers]] | None:
@@ -335,34 +389,45 @@ def _common_name(op: Op, names: Sequence[str]) -> str:
     that they begin with.
     """
     ops = _steps_of(op)
-    first = ops[0].name if ops and ops[0].declared.kind not in ("elementwise", "reduction", "broadcast") else ""
-    if first and len(ops) == 1:
-        return first
-    if op.declared is CONTRACTION and not ops:
-        return str(op.attrs["kind"])
+    kind = [str(op.attrs["kind"])] if op.declared is CONTRACTION else []
+    if kind and not ops:
+        return kind[0]
     words = common_words(names)
+    if "_".join(words) in names:
+        return "_".join(words)
+    first = ops[0].name if ops and ops[0].declared.kind not in ("elementwise", "reduction", "broadcast") else ""
+    verb = verb_of(ops[0]) if first else ""
+    first = verb if verb not in ("", "draw") else first
     is_gradient = words[:1] == ["d"]
-    words = [word for word in dict.fromkeys(words) if len(word) > 1 and not word.isdigit()]
-    if words and is_gradient:
-        words.append("gradient")
+    words, usual = (
+        [word for word in dict.fromkeys(each) if len(word) > 1 and not word.isdigit() and word != "compute"]
+        for each in (words, usual_words(names))
+    )
     is_in_words = any(first.startswith(word) for word in words)
-    return "_".join([*words, first] if first and not is_in_words else words) or names[0]
+    if first and len(ops) == 1:
+        return "_".join(words) if first in words else first
+    words = words or usual or kind or [*dict.fromkeys(each.name for each in ops)][:2] or [names[0]]
+    if is_gradient:
+        words.append("gradient")
+    return "_".join([*words, first] if first and not is_in_words else words)
 
 
-def _update_of_each(code: Function, ops: Sequence[Op], variables: Sequence[str], one: str) -> list[Function]:
-    """The function of equal updates, with the names that it has for each of the Variables, which are called `one`."""
-    made = []
-    for op, variable in zip(ops, variables, strict=True):
-        own = [short(name_of(operand)) for operand in op.operands] + [short(result.hint) for result in op.results]
-        names = Names()
-        pairs = zip(code.parameters, own, strict=False)
-        found = {p.variable.text: names.fresh(name.replace(variable, one) or p.variable.text) for p, name in pairs}
-        for name in dict.fromkeys(declared_within(code.body)):
-            owner = max((each for each in found if name.startswith(f"{each}_")), key=len, default="")
-            found[name] = names.fresh(found[owner] + name.removeprefix(owner) if owner else name)
-        found = {old: new for old, new in found.items() if old != new}  # a variable that stays is the same one
-        made.append(replace(code, parameters=renamed(code.parameters, found), body=renamed(code.body, found)))
-    return made
+def _name_of(op: Op) -> str:
+    return str(op.attrs.get("name") or op.attrs.get("call") or "kernel")
+
+
+def _named_for(code: Function, op: Op, variable: str = "", one: str = "") -> Function:
+    """A function with the names that it has for one of its kernels, whose Variable is called `one`."""
+    own = [short(name_of(operand)) for operand in op.operands] + [short(result.hint) for result in op.results]
+    names = Names()
+    pairs = zip(code.parameters, own, strict=False)
+    named = ((p.variable.text, name.replace(variable, one) if variable else name) for p, name in pairs)
+    found = {old: names.fresh(name or old) for old, name in named}
+    for name in dict.fromkeys(declared_within(code.body)):
+        owner = max((each for each in found if name.startswith(f"{each}_")), key=len, default="")
+        found[name] = names.fresh(found[owner] + name.removeprefix(owner) if owner else name)
+    found = {old: new for old, new in found.items() if old != new}  # a variable that stays is the same one
+    return replace(code, parameters=renamed(code.parameters, found), body=renamed(code.body, found))
 
 
 def _steps_of(kernel: Op) -> Sequence[Op]:
@@ -399,4 +464,4 @@ def _loops_of(op: Op) -> object:
 def _shape_of(kernel: KernelText) -> object:
     """The identity of a kernel's function: all but comments and its own names, and the way it is called."""
     types = tuple(type for type, _ in kernel.parameters)
-    return kernel.shape, types, kernel.scratch_bytes, kernel.can_fail, kernel.items_text
+    return kernel.shape, types, kernel.scratch_bytes, kernel.can_fail, kernel.items_size

@@ -46,8 +46,8 @@ class CublasCudnn(BackEnd):
             return form is not None
         if any(dims_of(operand.type) for operand in op.operands):
             # One of cuBLAS: cublasLt is given products of a fixed size. Of no rows, there is nothing to scale.
-            is_sum = not op.attrs.get("transpose_a", False)
-            return form.is_linear and (is_sum or form.addend is None or form.beta == Scale(1.0))
+            terms = op.operands[0].tensor.shape[-2 if op.attrs.get("transpose_a", False) else -1]
+            return form.is_linear and (isinstance(terms, int) or form.addend is None or form.beta == Scale(1.0))
         return all(operand.tensor.size for operand in op.operands)  # empty products: libraries reject them
 
     def library_ways(self, function: Function, options: DeviceOptions, machine: Machine) -> FindWay:

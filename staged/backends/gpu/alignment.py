@@ -18,6 +18,7 @@ from staged.ir.declaration import prims
 from staged.ir.functions import every_function, function_table
 from staged.ir.loops import ArrayRef
 from staged.ir.nodes import Function, Op, Value
+from staged.ir.sizes import terms_of
 from staged.ir.storage import family_of, structural_ops
 from staged.ir.structure import CALL, SEQUENCE_GET, VARIABLE_READ
 from staged.ir.types import TensorType, bound
@@ -74,10 +75,10 @@ class Alignments:
 
 
 def _offsets(view: Op) -> list[int]:
-    """The bytes of the steps along each axis by which a view is offset."""
+    """Divisors of the bytes of the steps along each axis by which a view is offset."""
     type, size = view.operands[0].tensor, view.result.tensor.dtype.size
     if view.declared is prims.SLICE:
-        steps = list(view.attrs["start"])
+        steps = [gcd(*terms_of(start).values()) for start in view.attrs["start"]]
     elif view.declared is prims.DYNAMIC_SLICE:
         steps = [int(count != extent) for count, extent in zip(view.attrs["sizes"], type.shape, strict=True)]
     else:

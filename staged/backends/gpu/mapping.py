@@ -46,6 +46,7 @@ from staged.ir.loops import (
     map_indices,
     walk,
 )
+from staged.ir.sizes import Extent, at_bounds, bounds_of
 from staged.ir.types import bound
 
 Access = Load | LoadPair | Store | StorePair
@@ -132,7 +133,7 @@ class _Parts:
             if array.role == "scratch":
                 # One thread's own. What lives from one loop over the axis to the next must be an element of the
                 # iteration.
-                own = [bool(s.index.stride(axis)) for s in accesses]
+                own = [s.index.moves(axis) for s in accesses]
                 if not all(own) and (any(own) or _instances(body, axis) > 1):
                     return False
             elif axis is not self.trusted and not self.are_apart(accesses, (*chosen, axis)):
@@ -158,22 +159,35 @@ class _Parts:
             reaches = [(name, stride, self.reach(name, stride)) for name, stride in terms]
             if any(index.stride(axis) == 0 for axis in axes) or any(reach is None for _, _, reach in reaches):
                 return False
-            span, met = width - 1, False
-            for name, stride, reach in sorted(reaches, key=lambda term: abs(term[1])):
+            met = False
+            span: Extent = width - 1
+            for name, stride, reach in sorted(reaches, key=lambda term: abs(at_bounds(term[1]))):
                 met = met or name in axes and name is not self.trusted
-                if met and abs(stride) <= span:
+                if met and bounds_of(_magnitude(stride) - span)[0] <= 0:
                     return False
-                span += abs(reach or 0)
-            rest = [reach or 0 for name, _, reach in reaches if name not in axes]
-            low, high = (index.offset + sum(f(reach, 0) for reach in rest) for f in (min, max))
-            if len(indices) > 1 and not 0 <= low <= high + width - 1 < min(abs(index.stride(axis)) for axis in axes):
-                return False
+                span = span + _magnitude(0 if reach is None else reach)
+            if len(indices) > 1:
+                rest = [reach for name, _, reach in reaches if name not in axes and reach is not None]
+                ends = [bounds_of(reach) for reach in (index.offset, *rest)]
+                low, high = (
+                    ends[0][0] + sum(min(end, 0) for end, _ in ends[1:]),
+                    ends[0][1] + sum(max(end, 0) for _, end in ends[1:]),
+                )
+                if (
+                    not 0
+                    <= low
+                    <= high + width - 1
+                    < min(bounds_of(_magnitude(index.stride(axis)))[0] for axis in axes)
+                ):
+                    return False
         return True
 
-    def reach(self, name: Axis | Local, stride: int) -> int | None:
+    def reach(self, name: Axis | Local, stride: Extent) -> Extent | None:
         """The largest value of one term of an index; None if it is not known."""
-        extent = name.extent if isinstance(name, Axis) else self.extents.get(name)
-        return None if extent is None else stride * (max(extent, 1) - 1)
+        extent = name.size if isinstance(name, Axis) else self.extents.get(name)
+        if extent is None:
+            return None
+        return stride * ((max(extent, 1) if isinstance(extent, int) else extent) - 1)
 
 
 def _holds_all_effects(body: tuple[Statement, ...], axis: Axis) -> bool:
@@ -240,7 +254,7 @@ def _instances(body: Sequence[Statement], axis: Axis) -> int:
 
 def without_single_iterations(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     """`body` without the loops that have one iteration (and keep no totals): what is in them stands for itself."""
-    gone = {s.axis for s in walk(body) if isinstance(s, Loop) and s.axis.extent == 1 and s.axis.dim is None}
+    gone = {s.axis for s in walk(body) if isinstance(s, Loop) and s.axis.size == 1}
     gone -= {s.axis for s in walk(body) if isinstance(s, Loop) and s.reductions}
     if not gone:
         return body
@@ -304,6 +318,10 @@ def unwrapped(
                 yield leaf(s)
 
 
+def _magnitude(stride: Extent) -> Extent:
+    return -stride if at_bounds(stride) < 0 else stride
+
+
 def dissolve(
     body: Sequence[Statement], axis: Axis, scratch: tuple[ArrayRef, ...]
 ) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
@@ -311,7 +329,7 @@ def dissolve(
     smaller: dict[ArrayRef, ArrayRef] = {}
     for s in walk(tuple(body)):
         if isinstance(s, Load | Store) and s.array.role == "scratch" and s.index.stride(axis):
-            size = s.array.size - (axis.extent - 1) * abs(s.index.stride(axis))
+            size = s.array.count - (axis.size - 1) * _magnitude(s.index.stride(axis))
             smaller[s.array] = ArrayRef(s.array.name, s.array.dtype, size, "scratch")
 
     def without(index: Affine) -> Affine:
@@ -416,9 +434,10 @@ def _never_meet(one: Store, other: Store) -> bool:
         rest = [term for term in index.terms if term not in shared]
         if not all(isinstance(name, Axis) for name, _ in rest):
             return False
-        reaches = [stride * (name.extent - 1) for name, stride in rest if isinstance(name, Axis)]
-        ranges.append((index.offset + sum(min(r, 0) for r in reaches), index.offset + sum(max(r, 0) for r in reaches)))
+        reaches = [bounds_of(stride * (name.size - 1)) for name, stride in rest if isinstance(name, Axis)]
+        first, last = bounds_of(index.offset)
+        ranges.append((first + sum(min(low, 0) for low, _ in reaches), last + sum(max(high, 0) for _, high in reaches)))
     (low, high), (low_2, high_2) = ranges
     apart = high < low_2 or high_2 < low
-    steps = [abs(stride) for _, stride in shared]
+    steps = [bounds_of(_magnitude(stride))[0] for _, stride in shared]
     return apart and max(high, high_2) - min(low, low_2) < min(steps, default=1 << 62)

@@ -19,6 +19,7 @@ from staged.backends.gpu.mapping import Part
 from staged.code.support.library import Snippet
 from staged.ir.loops import Accumulate, ArrayRef, Axis, Compute, Load, PositionOf, Statement, Store
 from staged.ir.machine import Gpu
+from staged.ir.sizes import exact_quotient
 from staged.ir.types import STORED_DTYPES, DType
 
 Access = Load | Store
@@ -62,7 +63,7 @@ def packed(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> tuple[int
     if not any(isinstance(s, Store) for s in accesses):
         return none
     width = max(1, gpu.access_bytes // max(s.array.dtype.size for s in accesses))
-    if axis.factor % width or part.items == width:  # a single thread does not have a number
+    if exact_quotient(axis.size, width) is None or part.items == width:  # a single thread does not have a number
         return none
     fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
     return (width, fitting) if any(isinstance(s, Store) for s in fitting) else none
@@ -85,7 +86,7 @@ def packed_loop(
     if not accesses:
         return none
     width = max(1, gpu.access_bytes // max(s.array.dtype.size for s in accesses))
-    if axis.factor % width or axis.extent < width * threads:
+    if exact_quotient(axis.size, width) is None or axis.extent < width * threads:
         return none
     fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
     return (width, fitting) if fitting else none
@@ -96,5 +97,5 @@ def _is_pack(s: Access, axis: Axis, width: int, alignment: Mapping[ArrayRef, int
         return False
     steps = [stride for name, stride in s.index.terms if name is not axis]
     whole = all(isinstance(name, Axis) for name, _ in s.index.terms)
-    fits = all(step % width == 0 for step in (*steps, s.index.offset))
+    fits = all(exact_quotient(step, width) is not None for step in (*steps, s.index.offset))
     return whole and fits and alignment.get(s.array, 1) % (width * s.array.dtype.size) == 0

@@ -22,6 +22,7 @@ from staged.ir.machine import Gpu
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 from staged.ir.schedule import Memory, Schedule
+from staged.ir.sizes import at_bounds
 
 SMALL = 1 << 30
 """Indices up to here are `int`: a GPU computes with these in one instruction, with 64 bits in several."""
@@ -178,7 +179,7 @@ def plan_kernel(op: Op, gpu: Gpu, options: DeviceOptions, alignment: Mapping[Arr
 
 def counted_first(part: Part) -> Part:
     """A part whose axes with a size that the program finds are the outer ones: strides of the others are numbers."""
-    return replace(part, axes=tuple(sorted(part.axes, key=lambda axis: axis.dim is None)))
+    return replace(part, axes=tuple(sorted(part.axes, key=lambda axis: axis.is_static)))
 
 
 def farthest(part: Part) -> int:
@@ -187,8 +188,8 @@ def farthest(part: Part) -> int:
     reach = iterations_of(part.body)
     for s in walk(part.body):
         for index in indices_of(s):
-            terms = (abs(stride) * name.extent for name, stride in index.terms if isinstance(name, Axis))
-            reach = max(reach, abs(index.offset) + sum(terms))
+            terms = (abs(at_bounds(stride)) * name.extent for name, stride in index.terms if isinstance(name, Axis))
+            reach = max(reach, abs(at_bounds(index.offset)) + sum(terms))
     return max(reach, *(array.size for array in part.scratch), 0) if part.scratch else reach
 
 

@@ -50,6 +50,7 @@ from staged.ir.loops import (
 )
 from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Level, Schedule, Seek, Share
+from staged.ir.sizes import at_bounds
 from staged.ir.types import DType, bool_, f32, f64, i64
 
 MOST_ELEMENTS = 1 << 20
@@ -85,7 +86,7 @@ def scatter_of(part: Part) -> Scatter | None:
     if len(stores) != 1 or len(checks) != 1 or any(isinstance(s, Loop | Guarded) for s in loop.body):
         return None
     (store,), (check,) = stores, checks
-    if store.index.stride(loop.axis):
+    if store.index.moves(loop.axis):
         return None
     before = next((s for s in loop.body if isinstance(s, Load) and s.array is store.array), None)
     update, by, rest = store.value, prims.ADD, [s for s in loop.body if s is not store and s is not before]
@@ -122,7 +123,7 @@ def scatter_by_search(part: Part, copies: Sequence[Copy], gpu: Gpu) -> tuple[Par
     if copied is None or not isinstance(check.extent, int):
         return None
     columns = next((axis for axis in part.axes if store.index.stride(axis) == 1), None)
-    if columns is None or columns.extent < gpu.warp or any(axis.dim is not None for axis in (*part.axes, loop.axis)):
+    if columns is None or columns.extent < gpu.warp or any(not axis.is_static for axis in (*part.axes, loop.axis)):
         return None
     number = scatter.rest.index(check)
     head, tail = scatter.rest[: number + 1], scatter.rest[number + 1 :]
@@ -200,12 +201,12 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
     rest = list(scatter.rest)
     copied = next((copy for copy in copies if copy.target is store.array), None)
     step = store.index.stride(check.target)
-    if copied is None or not step or store.array.size > MOST_ELEMENTS:
+    if copied is None or step == 0 or store.array.size > MOST_ELEMENTS:
         return None
-    row = Axis.over("row", check.extent)
+    row = Axis("row", check.extent)
 
     place = _at(store.index, check.target, row)
-    axes = tuple(sorted((*part.axes, row), key=lambda axis: -abs(place.stride(axis))))
+    axes = tuple(sorted((*part.axes, row), key=lambda axis: -abs(at_bounds(place.stride(axis)))))
     number = rest.index(check)
     head, tail = rest[: number + 1], rest[number + 1 :]
     here = (Bound(Affine(((check.target, 1), (row, -1))), 1),)

@@ -17,7 +17,8 @@ from staged.code.support.sort import SORTS, key_dtype
 from staged.ir.loops import Address, ArrayRef, CallSupport, Constant, Operand
 from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Level, Memory, Place, Schedule, Share
-from staged.ir.types import Dim, i32
+from staged.ir.sizes import Size
+from staged.ir.types import bound, i32
 
 _PREFIX = "block_"
 _TEXT = """\
@@ -94,7 +95,7 @@ def sort_by_block(part: Part, gpu: Gpu) -> tuple[Part, Schedule] | None:
     match part.body:
         case (CallSupport(_, snippet, (values, *order, x, n, k, descending, ArrayRef())),) if snippet in SORTS:
             assert isinstance(x, Address)
-            room = x.array.size if isinstance(n, Dim) else int(_number(n))
+            room = bound(n) if isinstance(n, Size) else _number(n)
             keys = ArrayRef("keys", key_dtype(x.array.dtype), room, "scratch")
             places = ArrayRef("places", i32, room, "scratch")
             missing = Constant(0, i32)
@@ -118,5 +119,5 @@ def _number(given: object) -> int:
     return int(given.value)
 
 
-def _short(given: object) -> Operand | Dim:
-    return given if isinstance(given, Dim) else Constant(_number(given), i32)
+def _short(given: object) -> Operand | Size:
+    return given if isinstance(given, Size) else Constant(_number(given), i32)

@@ -33,6 +33,7 @@ from staged.ir.loops import (
 )
 from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Directive, Level, Memory, Place, Schedule, Share, Vectorise
+from staged.ir.sizes import bounds_of
 from staged.ir.types import f64
 
 SHORTEST = 32
@@ -185,11 +186,11 @@ def _is_own(s: Statement, axes: Sequence[Axis], written: set[ArrayRef]) -> bool:
     """Return whether a statement inside a shared loop stays within its iteration, or takes part in a total."""
     match s:
         case Store(_, index):
-            return all(index.stride(axis) for axis in axes if axis.extent > 1)
+            return all(index.moves(axis) for axis in axes if axis.extent > 1)
         case Load(_, array):
             return array.role != "output" or array not in written
         case CheckIndex(extent=extent):
-            return isinstance(extent, int) and extent > 0  # an iteration that fails goes on with element 0
+            return bounds_of(extent)[0] > 0  # an iteration that fails goes on with element 0
         case Compute() | PositionOf() | Loop() | Tile() | Guarded() | Accumulate():
             return True
     return False

@@ -63,7 +63,7 @@ def in_tiles(part: Part, gpu: Gpu) -> Schedule | None:
             and all(isinstance(name, Axis) for name, _ in s.index.terms)
         ]
         room = sum(gpu.warp * (gpu.warp + 1) * s.array.dtype.size for s in loads)
-        is_counted = across.dim is not None or along.dim is not None
+        is_counted = not (across.is_static and along.is_static)
         if loads and room <= gpu.shared_bytes and min(across.extent, along.extent) >= gpu.warp and not is_counted:
             rows, columns = (Split.of(axis, gpu.warp, "tile") for axis in (across, along))
             batch = tuple(axis for axis in part.axes if axis not in (across, along))

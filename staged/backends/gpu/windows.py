@@ -36,6 +36,7 @@ from staged.ir.loops import (
     Store,
 )
 from staged.ir.nodes import Attrs, Op
+from staged.ir.sizes import Extent
 from staged.ir.types import bool_, bound, i32
 
 POOLING = (prims.MAX_POOL2D_BACKWARD, prims.AVG_POOL2D_BACKWARD)
@@ -45,7 +46,7 @@ def _along(axis: Axis, stride: int = 1) -> Affine:
     return Affine.of(axis, stride) if axis.extent > 1 else Affine()
 
 
-def _bounds(index: Affine, lowest: int, count: int, extent: int) -> tuple[Bound, ...]:
+def _bounds(index: Affine, lowest: Extent, count: int, extent: int) -> tuple[Bound, ...]:
     """The check of an index with `count` values from `lowest` on, unless all of them are below `extent`."""
     return () if lowest >= 0 and lowest + count <= extent else (Bound(index, extent),)
 

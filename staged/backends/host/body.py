@@ -39,6 +39,7 @@ from staged.code.expr import (
     member,
     scaled,
 )
+from staged.code.extents import size_expr
 from staged.code.kernel_text import KernelText
 from staged.code.nest.value import is_zero
 from staged.code.tree import Assign, CodeBuilder, Declare, If, Jump
@@ -49,11 +50,12 @@ from staged.ir.names import name_of, users_name
 from staged.ir.nodes import Block, End, FrameRecord, Function, Op, Value, VariableRef
 from staged.ir.ranges import Ranges
 from staged.ir.sequences import takes_store
+from staged.ir.sizes import Dim, Extent, product
 from staged.ir.storage import is_tensor, structural_ops
 from staged.ir.structure import CALL
 from staged.ir.transfers import Transfer
 from staged.ir.trips import constant_of
-from staged.ir.types import CPU, Device, Dim, Extent, FrameType, SequenceType, TensorType, bound, dims_of
+from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, dims_of
 from staged.ir.views import Call as CallView
 from staged.source import Position
 
@@ -295,19 +297,16 @@ class BodyEmitter:
 
     def extent(self, extent: Extent) -> Expr:
         """The size of an axis: a number, or the name of what holds it."""
-        return self.sizes[extent] if isinstance(extent, Dim) else Literal(str(extent))
+        return size_expr(extent, self.sizes.__getitem__)
 
     def count(self, type: TensorType) -> Expr:
         """The number of elements that a value of this type has, of type size_t or a literal.
 
         Where its dimension has no size (it is only passed on), the room that it has.
         """
-        (dim,) = dims_of(type) or (None,)
-        if dim is None or dim not in self.sizes:
+        if type.is_static or not all(dim in self.sizes for dim in dims_of(type)):
             return Literal(str(type.size))
-        row = type.size // bound(dim)
-        size = Cast("size_t", self.sizes[dim])
-        return size if row == 1 else Infix("*", size, Literal(str(row)))
+        return Cast("size_t", self.extent(product(type.shape)))
 
     def nbytes(self, type: TensorType) -> Expr:
         """The number of bytes that they have."""

@@ -69,10 +69,10 @@ def write_structs(w: Writer, state: Sequence[State], groups: Sequence[Group]) ->
     firsts = [group for group in groups if kinds[group.type] is group]
     for group in firsts:
         with w.block("typedef struct", f" {group.type};"):
-            write_fields(w, fields_in(group, state))
+            write_fields(w, ((each.c_type, each.name) for each in fields_in(group, state)))
         w.line()
     with w.block("typedef struct", f" {BUFFERS.type.text};"):
-        write_fields(w, [each for each in state if "." not in each.name])
+        write_fields(w, ((each.c_type, each.name) for each in state if "." not in each.name))
         for first in firsts:
             names = [_declared(group) for group in groups if group.type == first.type]
             for line in broken(f"{first.type} ", names, ";", WIDTH - len(INDENT)):
@@ -200,11 +200,11 @@ def fields_of(struct: Variable, states: Sequence[State]) -> DeclareStruct:
     return DeclareStruct(struct, values, tuple(each.note for each in states))
 
 
-def write_fields(w: Writer, states: Sequence[State]) -> None:
-    """Write the fields of a struct, those of one type together."""
-    for type, members in groupby(states, lambda state: state.c_type):
+def write_fields(w: Writer, fields: Iterable[tuple[str, str]]) -> None:
+    """Write the fields of a struct, (C type, name), those of one type together."""
+    for type, members in groupby(fields, lambda each: each[0]):
         word, star, rest = type.partition("*")
-        names = [f"{star}{rest}{each.name}" for each in members]
+        names = [f"{star}{rest}{name}" for _, name in members]
         for line in broken(word, names, ";", WIDTH - len(INDENT) * w.depth):
             w.line(line)
 

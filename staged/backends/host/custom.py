@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 
 from staged.backends.host.body import BodyEmitter
+from staged.backends.host.messages import emit_failure
 from staged.code.expr import Expr, Infix, Literal
 from staged.code.types import word
 from staged.code.writer import c_string
@@ -73,12 +74,10 @@ def call_checked(body: BodyEmitter, name: str, called: Expr, where: Position | N
     """A call of the function known to the user as `name`, which stops the program if it returns another number than
     0.
     """
-    body.need("fail")
     status = body.local("status", word("int"), called, has_effects=True)
     with body.code.branch(Infix("!=", status, Literal("0"))):
         message = Literal(c_string(f"`{name}` has returned %d"))
-        body.code.do("st_fail", "host", "ST_RUNTIME_ERROR", body.site_of(where), message, status)
-        body.leave_with_error()
+        emit_failure(body, "ST_RUNTIME_ERROR", where, message, status)
 
 
 def _text(function: CFunction) -> str:

@@ -13,10 +13,12 @@ from staged.backends.host.messages import (
     emit_file_open,
     emit_file_print,
     emit_print,
+    message_arguments,
+    message_of,
 )
 from staged.backends.host.progress import emit_progress
 from staged.backends.host.saved import emit_save
-from staged.base.artifact import FailureKind
+from staged.base.artifact import ErrorKind, FailureKind
 from staged.code.expr import Call, Expr, Infix, Items, Literal, Name, Prefix, Variable, call, literal
 from staged.code.operators import COMPARISONS, OPPOSITES
 from staged.code.support.clock import CLOCK_NAMES
@@ -111,8 +113,8 @@ class Effects:
         self.body.where(op.where)
         with self.body.code.branch(self.negated(op.operands[0])):
             kind = op.attrs.get("kind", "assertion")
-            self.fail(op, kind, op.operands[1:], "assertion failed" if kind == "assertion" else "")
-            self.body.leave_with_error()
+            message = self.message(op, op.operands[1:], "assertion failed" if kind == "assertion" else "")
+            emit_failure(self.body, error_name(kind), op.where, *message)
 
     def negated(self, condition: Value) -> Expr:
         """The negation of a condition. `!(a < b)` is not `a >= b`, since one may be NaN, unless they are integers."""
@@ -130,16 +132,25 @@ class Effects:
     def emit_raise(self, op: Op) -> None:
         self.body.where(op.where)
         with self.body.code.block():
-            self.fail(op, op.attrs["kind"], op.operands, "")
+            message = self.message(op, op.operands, "")
+            self.body.need("fail")
+            self.body.code.do("st_fail", "host", error_name(op.attrs["kind"]), self.body.site_of(op.where), *message)
 
-    def fail(self, op: Op, kind: FailureKind, values: tuple[Value, ...], what: str) -> None:
-        """Say what went wrong: `what`, then the user's message (whose operand numbers count from the first of
-        `values`).
+    def message(self, op: Op, values: tuple[Value, ...], what: str) -> tuple[Expr, ...]:
+        """The arguments of `st_fail` for `what`, then the user's message (whose operand numbers count from the first
+        of `values`).
         """
         parts = op.attrs.get("parts", ())
         if what:
             parts = (f"{what}: ", *parts) if parts else (what,)
-        self.body.need(*emit_failure(self.body.code, kind, parts, values, self.body.site_of(op.where), self.body))
+        made = message_of(parts, values, self.body, takes_floats=False)
+        self.body.need(*made.needs, *(() if made.format else ("put_format",)))
+        return message_arguments(self.body.code, made)
+
+
+def error_name(kind: FailureKind) -> str:
+    """The name that C has for a kind of error."""
+    return f"ST_{ErrorKind[f'{kind.upper()}_ERROR'].name}"
 
 
 def table(code: CodeBuilder, name: str, type: str, items: list[Expr]) -> Expr:

@@ -4,8 +4,8 @@
     update_layer2:  ST_SHARE(host->team, 128, 4, scale, m->layer2_x, args->layer2_weight);
     update_layer:   ST_SHARE(host->team, items, chunk, scale, x, weight);
 
-Functions with equal kernels can share: numbers, and fields of `args` and `m`, become parameters. Those with equal
-values in each call are one parameter.
+Functions with equal kernels can share: numbers, fields of `args` and `m`, and arrays that a function accepts become
+parameters. Those with equal values in each call are one parameter.
 
 Tested by `tests/backends/host/test_equal_functions.py`.
 """
@@ -30,6 +30,7 @@ from staged.code.unused import names_used
 MOST = 40
 """Parameters of a function that several layers share."""
 STATE = ("args", "m")
+HOST = "host"
 COUNTER = CType("int64_t *", is_pointer=True)
 LAST = "last"
 """The role of the end of a loop over layers, which has nothing in common with sizes."""
@@ -48,6 +49,16 @@ class Shape:
     """Equal for functions that differ only in leaves, comments and names."""
     leaves: tuple[Expr, ...]
     roles: tuple[Variable, ...]
+    kept: tuple[int, ...]
+    """The numbers of the parameters that are not leaves."""
+
+    def parameter(self, first: Shape, number: int) -> Variable:
+        """The parameter that is used as one of the first function of equal shape."""
+        return self.function.parameters[self.number(first, number)]
+
+    def number(self, first: Shape, number: int) -> int:
+        """The number of a parameter of the first function of equal shape."""
+        return self.kept[first.kept.index(number)] if number in first.kept else number
 
 
 class EqualFunctions:
@@ -90,9 +101,9 @@ class EqualFunctions:
             function, calls = made
             left[left.index(users[0].function)] = function
             left = [each for each in left if each is function or each.name not in calls]
-            left = [replace(each, body=body) if (body := _called(each.body, calls)) is not each.body else each
+            left = [replace(each, body=body) if (body := with_calls(each.body, calls)) is not each.body else each
                     for each in left]  # fmt: skip
-            rest = _called(rest, calls)
+            rest = with_calls(rest, calls)
 
     def shape(self, function: Outlined) -> Shape:
         """The leaves of a function, and what is left."""
@@ -102,19 +113,30 @@ class EqualFunctions:
             found.append((leaf, role))
             return Name(f"#{role.type.text}")
 
-        body = self.with_leaves(function.body, note)
-        numbers = {each.text: f"${number}" for number, each in enumerate(function.parameters)}
+        body = self.with_leaves(function, note)
+        used = names_used(body)
+        kept = tuple(number for number, each in enumerate(function.parameters) if each.text in used)
+        parameters = [function.parameters[number] for number in kept]
+        numbers = {each.text: f"${number}" for number, each in enumerate(parameters)}
         for name in declared_within(body):
             numbers.setdefault(name, f"${len(numbers)}")
         lines = [line for line in print_body(renamed(body, numbers)) if not line.lstrip().startswith("//")]
-        types = tuple(each.type.text for each in function.parameters)
+        types = tuple(each.type.text for each in parameters)
         result = function.result.type.text if function.result is not None else ""
         leaves, roles = zip(*found, strict=True) if found else ((), ())
-        return Shape(function, (types, function.can_fail, result, *lines), leaves, roles)
+        return Shape(function, (types, function.can_fail, result, *lines), leaves, roles, kept)
 
-    def with_leaves(self, body: tuple[Statement, ...], choose: Choose) -> tuple[Statement, ...]:
-        """Statements with what is chosen in place of their leaves."""
-        changed: tuple[Statement, ...] = _Rewriter(self.fields, self.kernels, choose).part(body)
+    def with_leaves(self, function: Outlined, choose: Choose) -> tuple[Statement, ...]:
+        """The statements of a function with what is chosen in place of their leaves."""
+        arrays = {each.text: f"${number}" for number, each in enumerate(function.parameters) if _is_array(each)}
+        if arrays:
+            others = names_used(self.rewritten(function, arrays, lambda leaf, role: Literal("0")))
+            arrays = {name: argument for name, argument in arrays.items() if name not in others}
+        return self.rewritten(function, arrays, choose)
+
+    def rewritten(self, function: Outlined, arrays: Mapping[str, str], choose: Choose) -> tuple[Statement, ...]:
+        """The statements of a function with other leaves, `arrays` among them."""
+        changed: tuple[Statement, ...] = _Rewriter(self.fields, self.kernels, arrays, choose).part(function.body)
         return changed
 
     def merge(self, users: Sequence[Shape]) -> tuple[Outlined, dict[str, Call]] | None:
@@ -143,7 +165,7 @@ class EqualFunctions:
                 if each.type == role.type and (role.text == LAST) == (hints[other] == LAST)
             )
             if len(set(column)) == 1:
-                chosen.append(column[0])
+                chosen.append(_own(first, column[0]))
             elif column not in parameters and (value := next(filter(None, known), None)) is not None:
                 chosen.append(value)
             elif (structs := self.structs_of(column)) is not None:
@@ -160,21 +182,31 @@ class EqualFunctions:
             for column, each in parameters.items()
         }
         values = iter(chosen)
-        body = self.with_leaves(first.body, lambda leaf, role: _with_variables(next(values), final))
+        body = self.with_leaves(first, lambda leaf, role: _with_variables(next(values), final))
         used = names_used(body)
         kept = [number for number, each in enumerate(first.parameters) if each.text in used]
-        old = tuple(first.parameters[number] for number in kept)
-        wish = "_".join(own)
+        named = {number: self.common_name([user.parameter(users[0], number) for user in users]) for number in kept}
+        old = tuple(replace(first.parameters[number], text=name) for number, name in named.items())
+        body = renamed(body, {first.parameters[number].text: name for number, name in named.items()})
+        wish = "_".join(own) or first.name
         name = wish if first.name == wish else self.fresh(wish)
         function = replace(first, name=name, parameters=(*old, *final.values()), body=body)
         rows = list(zip(*parameters, strict=True)) or [() for _ in users]
         calls = {
-            user.function.name: Call(function.name, (*(Name(f"${number}") for number in kept), *row))
+            user.function.name: Call(
+                function.name, (*(Name(f"${user.number(users[0], number)}") for number in kept), *row)
+            )
             for user, row in zip(users, rows, strict=True)
         }
         before = sum(len(print_body(user.function.body)) for user in users)
         after = len(print_body(body)) + sum(len(print_body([Do(each)])) for each in calls.values())
         return (function, calls) if after < before else None
+
+    def common_name(self, parameters: Sequence[Variable]) -> str:
+        """The name of a parameter of several functions: `by_vx` for `x_by_vx` and `y_by_vx`."""
+        names = [each.text for each in parameters]
+        words = common_words(names)
+        return names[0] if len({*names}) == 1 or not words else self.local("_".join(words))
 
     def structs_of(self, column: Column) -> Column | None:
         """The addresses of the structs that have the fields of a column, if these are equal fields of equal structs."""
@@ -191,8 +223,16 @@ class EqualFunctions:
 class _Rewriter:
     """Rebuilds statements with other leaves."""
 
-    def __init__(self, fields: Types, kernels: Mapping[str, Sequence[tuple[str, str]]], choose: Choose) -> None:
+    def __init__(
+        self,
+        fields: Types,
+        kernels: Mapping[str, Sequence[tuple[str, str]]],
+        arrays: Mapping[str, str],
+        choose: Choose,
+    ) -> None:
         self.fields, self.kernels, self.choose = fields, kernels, choose
+        self.arrays = arrays
+        """By parameter of the function with an array, the argument of a call."""
 
     def part(self, node: Any) -> Any:
         match node:
@@ -239,6 +279,8 @@ class _Rewriter:
                     found.append(argument)
                 case Member(Name("args" | "m")) if type.is_pointer and str(argument) in self.fields:
                     found.append(self.choose(argument, Variable(_label(argument), type)))
+                case Name(text) if type.is_pointer and text in self.arrays:
+                    found.append(self.choose(Name(self.arrays[text]), Variable(text, type)))
                 case _:
                     found.append(self.part(argument))
         return found
@@ -257,6 +299,18 @@ class _Rewriter:
         is_number = isinstance(e, Literal) and e.text.isdigit()
         found: Expr = self.choose(e, Variable(role, INDEX)) if is_number else self.part(e)
         return found
+
+
+def _is_array(parameter: Variable) -> bool:
+    return parameter.type.is_pointer and parameter.text not in (*STATE, HOST)
+
+
+def _own(function: Outlined, leaf: Expr) -> Expr:
+    """A leaf inside of a function: a parameter in place of its argument."""
+    match leaf:
+        case Name(text) if text.startswith("$"):
+            return function.parameters[int(text.removeprefix("$"))]
+    return leaf
 
 
 def _parts(users: list[Shape]) -> Iterator[list[Shape]]:
@@ -314,11 +368,11 @@ def _with_variables(tree: Any, found: Mapping[Variable, Variable]) -> Any:
     return rebuilt(tree, lambda part: _with_variables(part, found))
 
 
-def _called(tree: Any, calls: Mapping[str, Call]) -> Any:
+def with_calls(tree: Any, calls: Mapping[str, Call]) -> Any:
     """Statements with calls of merged functions."""
     if isinstance(tree, Call) and tree.function in calls:
         new = calls[tree.function]
         given = {f"${number}": each for number, each in enumerate(tree.arguments)}
         arguments = [given.get(each.text, each) if isinstance(each, Name) else each for each in new.arguments]
         return Call(new.function, tuple(arguments))
-    return tree if isinstance(tree, Variable) else rebuilt(tree, lambda part: _called(part, calls))
+    return tree if isinstance(tree, Variable) else rebuilt(tree, lambda part: with_calls(part, calls))

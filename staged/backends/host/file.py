@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
+from staged.backends.host.argument_structs import with_argument_structs
 from staged.backends.host.body import ERROR_KIND, FRAMES, OK, BodyEmitter, literal_int
 from staged.backends.host.buffer_groups import Group
 from staged.backends.host.buffer_structs import BUFFERS, State, divided_state, fields_of, places_of, write_structs
@@ -31,6 +32,7 @@ from staged.backends.host.functions import (
 from staged.backends.host.layer_pointers import with_layer_pointers
 from staged.backends.host.outlining import Outliner
 from staged.backends.host.residuals import kept_text
+from staged.backends.host.shared_forward import with_shared_forward
 from staged.backends.host.shared_loops import parameter_types
 from staged.base.artifact import Parameter
 from staged.code.expr import Expr, Literal, Member, Name, Prefix, Variable, call, member, names_in
@@ -43,13 +45,7 @@ from staged.code.support.library import Snippet, in_order, text_of, top_lines
 from staged.code.support.team import NEED_TEAM, Shared, argument_macros, team_definitions
 from staged.code.support.vectors import width_snippet
 from staged.code.support.width import for_width
-from staged.code.tree import (
-    Assign,
-    CodeBuilder,
-    Declare,
-    Statement,
-    Unused,
-)
+from staged.code.tree import Assign, CodeBuilder, Declare, Statement, Unused
 from staged.code.types import BYTES, CType, Space, pointer, scalar, word
 from staged.code.unused import drop_unused_locals, names_used
 from staged.code.uses import functions_called
@@ -311,8 +307,8 @@ class ProgramFile:
         if kernels:
             w.comment(f"{self.overview} `{self.program.name}`, near the end, calls them in order.")
         if self.program.shared:
-            w.comment("ST_SHARED: threads may share the items of the kernel above.")
-            w.comment("ST_SHARE: a call of such a kernel for a number of items, so many at a time, with its arguments.")
+            w.comment("ST_SHARED lets threads share the items of the kernel above, from `begin` to `end`.")
+            w.comment("ST_SHARE(team, items, chunk, kernel, arguments...) calls it, by `chunk` items at a time.")
         w.line()
 
     def write_buffers(self, w: Writer, structure: BodyEmitter) -> None:
@@ -390,11 +386,14 @@ class ProgramFile:
             return tuple(statements)
         outliner = Outliner(structure.text.origins, structure.function.where, structure.file_name)
         given = [Variable(name, type) for name, type in parameters.items()]
-        kept = outliner.shortened(statements, given)
+        kept = outliner.by_section(statements, given)
         kernels = {each.name: each.parameters for each in structure.kernels.values()}
         types = self.field_types()
         equal = EqualFunctions(types, kernels, structure.file_name, structure.name)
+        kept = with_shared_forward(outliner, equal, kept)
+        outliner.divide_sections()
         functions, kept = equal.merged(outliner.made, kept)
+        functions, kept = with_argument_structs(functions, kept, structure.file_name, structure.local_names)
 
         def finished(body: Sequence[Statement]) -> tuple[Statement, ...]:
             return with_layer_pointers(outliner.with_first_values(body), types, structure.name)

@@ -21,6 +21,7 @@ from staged.code.support.team import team_declarations
 from staged.code.writer import Names, Writer, safe_comment
 from staged.ir.functions import every_function
 from staged.ir.nodes import Function, Op, VariableRef, walk_op, walk_ops
+from staged.ir.sizes import largest
 from staged.ir.storage import structural_blocks
 from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.trips import constant_of
@@ -28,7 +29,7 @@ from staged.ir.types import COMPLEX_OF, CPU, DTYPES, Device, TensorType, shape_t
 
 
 def make_parameter(
-    field: str,
+    field: ArgumentField,
     label: str,
     type: TensorType,
     role: Role,
@@ -39,10 +40,15 @@ def make_parameter(
     is_set_first: bool = False,
     key: str = "",
 ) -> Parameter:
-    """One field of the argument struct."""
-    shape = tuple(extent if isinstance(extent, int) else extent.name for extent in type.shape)
+    """A parameter, in its field of the argument struct. A size below 0 is passed as 0; a check stops the program."""
+    shape = tuple([extent if isinstance(extent, int) else str(largest(extent, 0)) for extent in type.shape])
     dtype: Any = type.dtype.name
-    return Parameter(field, label, dtype, shape, role, scalar, str(device), written, part, 0, is_set_first, key=key)
+    return Parameter(
+        *(field.field, label, dtype, shape, role, scalar, str(device), written, part, 0, is_set_first),
+        key=key,
+        index=field.index,
+        array=field.array,
+    )
 
 
 def as_complex(parameter: Parameter) -> Parameter:
@@ -97,8 +103,7 @@ def variable_parameter(
     """The field of a Variable from outside of the program, which may be among those `written` and `set_first`."""
     key = function.exported.keys.get(variable, "") if function.exported is not None else ""
     facts = variable.device, variable in written, variable.part, variable in set_first, key
-    made = make_parameter(field.field, variable.name, variable.type, "variable", False, *facts)
-    made = replace(made, index=field.index, array=field.array)
+    made = make_parameter(field, variable.name, variable.type, "variable", False, *facts)
     return as_complex(made) if variable.is_complex else made
 
 
@@ -185,37 +190,40 @@ def entry_groups(name: str, entries: Sequence[Entry], types: Names) -> list[Grou
 
 
 def size_macros(name: str, parameters: Sequence[Parameter]) -> dict[str, str]:
-    """By place: the macro for the number of elements of an array. The arrays of one field of a struct have one."""
+    """By place: the macro for the number of elements of an array, except Variables. The arrays of one field of a
+    struct have one macro.
+    """
     groups = alike(struct_entries(parameters))
     macros: dict[tuple[str, str], str] = {}
 
     def key_of(parameter: Parameter) -> tuple[str, str]:
         return groups[parameter.array][0].name if parameter.array else "", parameter.field
 
-    for parameter in parameters:
-        key = key_of(parameter)
-        if not parameter.scalar and key not in macros:
+    arrays = [each for each in parameters if not each.scalar and each.role != "variable"]
+    for key in map(key_of, arrays):
+        if key not in macros:
             base = "_".join(part.strip("_") for part in (name, *key) if part).upper()
             numbered = (base if count == 1 else f"{base}_{count}" for count in itertools.count(1))
             macros[key] = next(f"{each}_SIZE" for each in numbered if f"{each}_SIZE" not in macros.values())
-    return {each.place: macros[key_of(each)] for each in parameters if not each.scalar}
+    return {each.place: macros[key_of(each)] for each in arrays}
 
 
 def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
     macros = size_macros(name, parameters)
     if not macros:
         return
-    pairs = any(DTYPES[parameter.dtype].is_complex for parameter in parameters)
-    w.comment("How many elements each array has" + (", two for a complex number." if pairs else "."))
-    sizes = {}
-    for parameter in parameters:
-        if not parameter.scalar:
-            extents = [extent for extent in parameter.shape if isinstance(extent, int)]
-            floats = 2 if DTYPES[parameter.dtype].is_complex else 1
-            sizes[macros[parameter.place]] = math.prod(extents) * floats
-    for macro, size in sizes.items():
+    arrays = [parameter for parameter in parameters if parameter.place in macros]
+    pairs = any(DTYPES[parameter.dtype].is_complex for parameter in arrays)
+    w.comment("The number of elements of each argument and result" + (", two for a complex number." if pairs else "."))
+    for macro, size in {macros[each.place]: element_count(each) for each in arrays}.items():
         w.line(f"#define {macro} {size}")
     w.line()
+
+
+def element_count(array: Parameter) -> int:
+    """The number of elements of an array, two for a complex number."""
+    extents = [extent for extent in array.shape if isinstance(extent, int)]
+    return math.prod(extents) * (2 if DTYPES[array.dtype].is_complex else 1)
 
 
 def _row(layers: Sequence[Parameter]) -> tuple[str, str]:

@@ -5,13 +5,17 @@ Tested by `tests/formatting/test_statements.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from staged.base.artifact import ErrorKind, FailureKind
+from staged.backends.host.body import LEAVE, BodyEmitter
 from staged.code.expr import (
+    Argument,
+    Cast,
+    Conditional,
     Expr,
+    Index,
     Items,
     Literal,
     Member,
@@ -22,16 +26,20 @@ from staged.code.expr import (
     call,
 )
 from staged.code.support.printf import printf_format
-from staged.code.tree import Assign, CodeBuilder, Declare, Do, Jump, Statement
+from staged.code.tree import Assign, CodeBuilder, Declare, Do, Jump
 from staged.code.types import INDEX, scalar, word
 from staged.code.writer import c_string
 from staged.ir.nodes import Op, Value
+from staged.ir.sizes import Extent
 from staged.ir.storage import is_tensor
-from staged.ir.types import COMPLEX_OF, DType, Extent, u64
+from staged.ir.types import COMPLEX_OF, DType, u64
 from staged.ops.formatting import FormatSpec, parse_spec
+from staged.source import Position
 
-TEXT = Prefix("&", Name("text"))
-"""The `st_text` that a message is put into."""
+MESSAGE = Prefix("&", Name("message"))
+"""The `st_text` into which a message is put piece by piece."""
+ROOM = Name("text")
+"""A buffer for a value as characters, or an array of buffers for several values."""
 
 
 class Values(Protocol):
@@ -62,69 +70,119 @@ Part = str | tuple[int, str | FormatSpec, str]
 """Text, or (which value, its format spec, its conversion '', 'r' or 's')."""
 
 
-@dataclass(frozen=True, slots=True)
-class Statements:
-    """C statements, and the support snippets that they call."""
+@dataclass(slots=True)
+class Message:
+    """A message as C."""
 
-    body: tuple[Statement, ...]
-    needs: tuple[str, ...]
+    declared: list[Declare] = field(default_factory=list)
+    """The locals that the pieces use."""
+    pieces: list[tuple[str, tuple[Expr, ...]]] = field(default_factory=list)
+    """For each piece, the function that puts it into an `st_text`, and the arguments after the `st_text`."""
+    needs: dict[str, None] = field(default_factory=dict)
+    """The support snippets that the values need."""
+
+    def add(self, function: str, *arguments: Argument) -> None:
+        """Add a piece."""
+        self.pieces.append((function, tuple(map(argument, arguments))))
+
+    @property
+    def format(self) -> tuple[Expr, ...]:
+        """The format and the values, if one format is the whole message; else nothing."""
+        function, arguments = self.pieces[0] if len(self.pieces) == 1 else ("", ())
+        return arguments if function == "st_put_format" else ()
 
 
-def put_parts(parts: Sequence[Part], values: Sequence[Printed]) -> Statements:
-    """The statements that put a message into the `st_text` named `text`; adjacent pieces of text become one."""
-    body: list[Statement] = []
-    needs: dict[str, None] = {"text": None}
-    pending = ""
-    for part in (*parts, ""):
-        if isinstance(part, str):
-            pending += part
+def message(parts: Sequence[Part], values: Sequence[Printed], takes_floats: bool = True) -> Message:
+    """A message as C. Adjacent text and scalars become one format, with floats as `%s` unless it `takes_floats`."""
+    read = [part if isinstance(part, str) else _read(part, values) for part in parts]
+    scalars = [each for each in read if not isinstance(each, str) and not each[0].shape]
+    count = sum(_conversion(*each, takes_floats) is None for each in scalars)
+    rooms: Iterator[Expr] = iter((ROOM,) if count == 1 else [Index(ROOM, Literal(str(k))) for k in range(count)])
+    made = Message()
+    if count:
+        sizes = (*(Literal(str(count)),) * (count > 1), Name("ST_FORMATTED"))
+        made.declared.append(Declare(Variable("text", word("char")), is_const=False, sizes=sizes))
+    format, arguments = "", list[Expr]()
+    for each in (*read, None):
+        if isinstance(each, str) and "\0" not in each:
+            format += each.replace("%", "%%")
             continue
-        if pending:
-            body.append(_put_text(pending))
-            pending = ""
-        index, spec, conversion = part
-        value = values[index]
-        if isinstance(spec, str):
-            spec = parse_spec(spec, value.dtype.kind, conversion)
-        extents = Items(tuple(map(argument, value.shape)))
-        shape: Expr = replace(extents, type="const int64_t[]")
-        if not all(isinstance(extent, Literal) for extent in extents.items):
-            # A compound literal of what is not constant is no C++.
-            shape = Variable(f"st_shape_{len(body)}", INDEX)
-            body.append(Declare(shape, extents, sizes=(Literal(""),)))
-        put, needed = _put_value(value, spec, shape)
-        body.append(Do(put))
-        needs[needed] = None
-    if pending:
-        body.append(_put_text(pending))
-    return Statements(tuple(body), tuple(needs))
+        if isinstance(each, tuple) and not each[0].shape and each[1].type != "c":
+            conversion = _conversion(*each, takes_floats)
+            if conversion is None:
+                written, needed = _text(*each, next(rooms))
+                conversion = "%s", written
+                made.needs[needed] = None
+            format += conversion[0]
+            arguments.append(conversion[1])
+            continue
+        if format:
+            made.add("st_put_format", Literal(c_string(format)), *arguments)
+            format, arguments = "", []
+        if isinstance(each, str):
+            made.add("st_put", Literal(c_string(each)), len(each.encode()))
+        elif each is not None and each[0].shape:
+            _add_array(made, *each)
+        elif each is not None:
+            _add_character(made, *each, next(rooms))
+    return made
 
 
-def _put_text(text: str) -> Statement:
-    return Do(call("ST_PUT", TEXT, Literal(c_string(text))))
+def _read(part: tuple[int, str | FormatSpec, str], values: Sequence[Printed]) -> tuple[Printed, FormatSpec]:
+    """A value and its spec; the conversion of a plain one changes nothing."""
+    index, spec, conversion = part
+    value = values[index]
+    if isinstance(spec, str):
+        spec = parse_spec(spec, value.dtype.kind, conversion)
+    return value, replace(spec, conversion="") if spec.is_plain else spec
 
 
-def _put_value(value: Printed, spec: FormatSpec, shape: Expr) -> tuple[Expr, str]:
-    dtype = value.dtype
-    as_integer = dtype.is_bool and not spec.is_plain and not spec.conversion
-    given = Literal(spec_text(spec))
+def _conversion(value: Printed, spec: FormatSpec, takes_floats: bool) -> tuple[str, Expr] | None:
+    """The conversion of C that prints a scalar as Python does, and the argument. None if C cannot do so."""
+    dtype, expr = value.dtype, value.expr
+    if dtype.is_bool and spec.is_plain:
+        return "%s", Conditional(expr, Literal('"True"'), Literal('"False"'))
+    if value.imag is not None or (dtype.is_float and not takes_floats):
+        return None
+    format = printf_format(dtype, spec)
+    if not format:
+        return None
+    if not dtype.is_integer:
+        return format, expr
+    return format, Cast("unsigned long long" if dtype is u64 else "long long", expr)
+
+
+def _text(value: Printed, spec: FormatSpec, room: Expr) -> tuple[Expr, str]:
+    """The call that writes a scalar into `room` and returns it, and the support snippet that it needs."""
+    dtype, given = value.dtype, Literal(spec_text(spec))
     if value.imag is not None:
-        return call(f"st_put_{dtype.name}", TEXT, value.expr, value.imag, given), "format_complex"
-    if value.shape:
-        name = "bool_as_integer" if as_integer else dtype.name
-        element, rank = f"st_element_{name}", len(value.shape)
-        return call("st_put_array", TEXT, value.expr, element, rank, shape, given), f"format_elements_{name}"
-    if format := printf_format(dtype, spec):
-        put = "put_integer" if dtype.is_integer else "put_real"
-        return call(f"st_{put}", TEXT, Literal(c_string(format)), value.expr), put
+        return call(f"st_{dtype}_text", room, value.expr, value.imag, given), "format_complex"
     if dtype.is_float:
-        needed = f"format_{dtype}" if dtype.is_half else "format_float"
-        return call(f"st_put_{dtype.name}", TEXT, value.expr, given), needed
-    if dtype.is_bool and not as_integer:
-        return call("st_put_bool", TEXT, value.expr, given), "format_bool"
-    if dtype is u64:
-        return call("st_put_u64", TEXT, value.expr, given), "format_integer"
-    return call("st_put_i64", TEXT, value.expr, given), "format_integer"
+        return call(f"st_{dtype}_text", room, value.expr, given), f"format_{dtype if dtype.is_half else 'float'}"
+    if dtype.is_bool and spec.conversion:
+        return call("st_bool_text", room, value.expr, given), "format_bool"
+    return call(f"st_{'u64' if dtype is u64 else 'i64'}_text", room, value.expr, given), "format_integer"
+
+
+def _add_character(made: Message, value: Printed, spec: FormatSpec, room: Expr) -> None:
+    """Add the character of a code. Its bytes are counted, as that of code 0 is a zero byte."""
+    sign = ("false",) if value.dtype is u64 else ()
+    function = f"st_format_{'whole' if sign else 'integer'}"
+    made.add("st_put", room, call(function, room, value.expr, *sign, Literal(spec_text(spec))))
+    made.needs["format_integer"] = None
+
+
+def _add_array(made: Message, value: Printed, spec: FormatSpec) -> None:
+    name = "bool_as_integer" if value.dtype.is_bool and not spec.is_plain and not spec.conversion else value.dtype.name
+    extents = Items(tuple(map(argument, value.shape)))
+    shape: Expr = replace(extents, type="const int64_t[]")
+    if not all(isinstance(extent, Literal) for extent in extents.items):
+        # A compound literal of what is not constant is no C++.
+        shape = Variable(f"st_shape_{len(made.declared)}", INDEX)
+        made.declared.append(Declare(shape, extents, sizes=(Literal(""),)))
+    given = Literal(spec_text(spec))
+    made.add("st_put_array", value.expr, f"st_element_{name}", len(value.shape), shape, given)
+    made.needs[f"format_elements_{name}"] = None
 
 
 def spec_text(spec: FormatSpec) -> str:
@@ -155,8 +213,8 @@ def spec_text(spec: FormatSpec) -> str:
 # ---- ops ----
 
 
-def statements(parts: Sequence[Any], values: Sequence[Value], text: Values) -> Statements:
-    """The C statements that put `parts` into `text`; their values are written by `text`."""
+def message_of(parts: Sequence[Any], values: Sequence[Value], text: Values, takes_floats: bool = True) -> Message:
+    """The message of `parts`; their values are written by `text`."""
     printed = [_printed(value, text) for value in values]
     for part in parts:
         if isinstance(part, str) or not isinstance(part[1], FormatSpec) or part[1].kind != "c":
@@ -165,7 +223,7 @@ def statements(parts: Sequence[Any], values: Sequence[Value], text: Values) -> S
         index = part[0]
         one = replace(printed[index], dtype=COMPLEX_OF[printed[index].dtype])
         printed[index] = replace(one, shape=one.shape[:-1]) if one.shape else replace(one, imag=printed[index + 1].expr)
-    return put_parts(parts, printed)
+    return message(parts, printed, takes_floats)
 
 
 def _printed(value: Value, text: Values) -> Printed:
@@ -173,9 +231,32 @@ def _printed(value: Value, text: Values) -> Printed:
     return Printed(text.operand(value), value.tensor.dtype, shape)
 
 
-def declare_text(code: CodeBuilder, note: str = "") -> None:
-    """Add the `st_text` that a message is put into."""
-    code.add(Declare(Variable("text", word("st_text")), is_const=False, note=note))
+def put_message(code: CodeBuilder, made: Message, begin: str, *arguments: Argument) -> None:
+    """Declare an `st_text`, begun by the function `begin`, and put a message into it."""
+    code.add(Declare(Variable("message", word("st_text")), is_const=False))
+    code.body += made.declared
+    code.do(begin, MESSAGE, *arguments)
+    for function, given in made.pieces:
+        code.do(function, MESSAGE, *given)
+
+
+def message_arguments(code: CodeBuilder, made: Message) -> tuple[Expr, ...]:
+    """The format and values of a message, for a function like `st_fail`. `code` declares the locals in them."""
+    if made.format:
+        code.body += made.declared
+        return made.format
+    shown: Expr = Literal('""')
+    if made.pieces:
+        put_message(code, made, "st_text_begin", "NULL")
+        shown = call("st_text_message", MESSAGE)
+    return Literal('"%s"'), shown
+
+
+def emit_failure(body: BodyEmitter, error: str, where: Position | None, *given: Argument) -> None:
+    """Stop the program with an error."""
+    body.need("fail")
+    failed, leaving = call("st_fail", "host", error, body.site_of(where), *given), body.leaving()
+    body.code.body += [Jump("return", value=failed)] if leaving is LEAVE else [Do(failed), leaving]
 
 
 def emit_file_open(code: CodeBuilder, op: Op, text: Values, site: int, name: str) -> tuple[str, ...]:
@@ -198,11 +279,9 @@ def path_text(
     """The path of a file, put together here if values are in it; and the support snippets for that."""
     if not values:
         return Literal(c_string("".join(parts))), ()
-    made = statements(parts, values, text)
-    declare_text(code)
-    code.do("st_text_begin", TEXT, "NULL")
-    code.body += made.body
-    return call("st_text_message", TEXT), made.needs
+    made = message_of(parts, values, text)
+    put_message(code, made, "st_text_begin", "NULL")
+    return call("st_text_message", MESSAGE), ("put_format", *made.needs)
 
 
 def address(code: CodeBuilder, value: Value, text: Values) -> Expr:
@@ -217,44 +296,35 @@ def address(code: CodeBuilder, value: Value, text: Values) -> Expr:
 def emit_file_print(code: CodeBuilder, op: Op, text: Values, site: int) -> tuple[str, ...]:
     """Write a `print` to a file, which stops the program where it fails; returns the support snippets that it needs."""
     *values, file = op.operands
-    made = statements((*op.attrs["parts"], op.attrs["end"]), values, text)
-    number = text.operand(file)
+    made = message_of((*op.attrs["parts"], op.attrs["end"]), values, text)
+    place = ("host", site, text.operand(file))
     with code.block():
-        declare_text(code)
-        code.do("st_file_begin", TEXT, "host", site, number)
-        code.body += made.body
-        with code.branch(Prefix("!", call("st_file_end", TEXT, "host", site, number))):
+        if made.format:
+            code.body += made.declared
+            is_printed = call("st_file_print", *place, *made.format)
+        else:
+            put_message(code, made, "st_file_begin", *place)
+            is_printed = call("st_file_end", MESSAGE, *place)
+        with code.branch(Prefix("!", is_printed)):
             code.add(Jump("return", value=Member(Name("host"), "error_kind")))
     return (*made.needs, "files")
 
 
 def emit_print(code: CodeBuilder, op: Op, text: Values) -> tuple[str, ...]:
     """Write a `print`; returns the support snippets that it needs."""
-    made = statements((*op.attrs["parts"], op.attrs["end"]), op.operands, text)
-    if len(made.body) == 1 and not op.operands:
-        words = "".join((*op.attrs["parts"], op.attrs["end"]))
+    parts = *op.attrs["parts"], op.attrs["end"]
+    if not op.operands:
+        words = "".join(parts)
         code.do("st_write", "host", Literal(c_string(words)), len(words.encode()))
         return ("write",)
+    made = message_of(parts, op.operands, text)
+    function, arguments = made.pieces[0] if len(made.pieces) == 1 else ("", ())
+    direct = {"st_put_format": "st_print", "st_put": "st_write"}.get(function)
     with code.block():
-        declare_text(code)
-        code.do("st_text_begin", TEXT, "host")
-        code.body += made.body
-        code.do("st_text_end", TEXT)
-    return made.needs
-
-
-def emit_failure(
-    code: CodeBuilder, kind: FailureKind, parts: Sequence[Any], values: Sequence[Value], site: int, text: Values
-) -> tuple[str, ...]:
-    """Write what stops the program with an error of `kind`; returns the support snippets that it needs."""
-    made = statements(parts, values, text)
-    error = f"ST_{ErrorKind[f'{kind.upper()}_ERROR'].name}"
-    if not values:
-        words = "".join(part for part in parts if isinstance(part, str))
-        code.do("st_fail", "host", error, site, Literal('"%s"'), Literal(c_string(words)))
-        return ("fail",)
-    declare_text(code)
-    code.do("st_text_begin", TEXT, "NULL")
-    code.body += made.body
-    code.do("st_fail", "host", error, site, Literal('"%s"'), call("st_text_message", TEXT))
-    return (*made.needs, "fail")
+        if direct:
+            code.body += made.declared
+            code.do(direct, "host", *arguments)
+        else:
+            put_message(code, made, "st_text_begin", "host")
+            code.do("st_text_end", MESSAGE)
+    return (*made.needs, "print" if made.format else "put_format")

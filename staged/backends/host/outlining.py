@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from staged.backends.host.body import ERROR_KIND, NOTHING, OK, SEQUENCE
+from staged.backends.host.buffer_structs import write_fields
 from staged.backends.host.sections import SECTIONS, VERBS, Labels, Origin, Sections, escapes
 from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Member, Name, Prefix, Variable, call
 from staged.code.printer import print_body
@@ -76,10 +77,21 @@ class Outlined:
     body: tuple[Statement, ...]
     can_fail: bool
     result: Variable | None
+    action: str = ""
+    """Its name without a number."""
+    section: str = ""
+    """The label of its statements."""
+    struct: str = ""
+    """The type of a struct of arguments."""
+    fields: tuple[Variable, ...] = ()
 
     def write(self, w: Writer, names: Names) -> None:
         """Write the function; `names` are those of its locals."""
         parameters, body = with_short_names(self.parameters, self.unwrapped(), names)
+        if self.struct:
+            with w.block("typedef struct", f" {self.struct};"):
+                write_fields(w, sorted((each.type.before_name, each.text) for each in self.fields))
+            w.line()
         if self.comment:
             w.comment(self.comment)
         type = "int " if self.can_fail else self.result.type.before_name if self.result is not None else "void "
@@ -119,21 +131,33 @@ class Outliner:
 
     # ---- the division ----
 
-    def shortened(
-        self, body: Sequence[Statement], parameters: Iterable[Variable], verb: str = "", name: str = "", depth: int = 0
-    ) -> tuple[Statement, ...]:
-        """The statements of a function, in which calls stand for its long runs.
-
-        The function of a section has a `verb`, which begins the names of its parts, and a `name`.
-        """
-        scope = {each.text: each for each in parameters}
+    def by_section(self, body: Sequence[Statement], parameters: Iterable[Variable]) -> tuple[Statement, ...]:
+        """The statements of the user's function, in which calls stand for its sections."""
         body = tuple(body)
         if self.lines(body) <= MOST:
             return body
-        if not verb:
-            self.elsewhere = _placed_elsewhere(body)
-            self.constants = _constants(body)
-            return self.divided(body, scope, self.sections.by_section, verb, 0)
+        self.elsewhere = _placed_elsewhere(body)
+        self.constants = _constants(body)
+        return self.divided(body, _scope(parameters), self.sections.by_section, "", 0)
+
+    def divide_sections(self) -> None:
+        """Divide the functions of long sections."""
+        sections, self.made = self.made, []
+        for each in sections:
+            body = self.shortened(each.body, each.parameters, each.action, each.action, 0)
+            self.made.append(replace(each, body=body))
+
+    def shortened(
+        self, body: Sequence[Statement], parameters: Iterable[Variable], verb: str, name: str, depth: int
+    ) -> tuple[Statement, ...]:
+        """The statements of a function, in which calls stand for its long runs.
+
+        A `verb` begins the names of its parts; `name` is the function's own one.
+        """
+        scope = _scope(parameters)
+        body = tuple(body)
+        if self.lines(body) <= MOST:
+            return body
         for level in range(depth + 1, DEEPEST):
             body = self.divided(body, scope, partial(self.by_layer, verb=verb, depth=level), verb, level)
             if self.lines(body) <= MOST:
@@ -166,7 +190,7 @@ class Outliner:
                 calls = self.outlined(run, body[end:], scope, run_label, verb, depth)
             for statement in calls or run:
                 kept.append(statement if calls else self.inside(statement, scope, label, verb, depth))
-                scope |= {each.text: each for each in _declared_here((statement,))}
+                scope |= _scope(declared_here((statement,)))
             begin = end
         return tuple(kept)
 
@@ -204,7 +228,7 @@ class Outliner:
             return [None] * len(body)
         for number, statement in enumerate(body):
             if total <= 3 * before <= 2 * total and not isinstance(statement, Declare):
-                here = {each.text for each in _declared_here(body[:number])}
+                here = {each.text for each in declared_here(body[:number])}
                 best = min(best, (len(here & names_used(body[number:])), number))
             before += self.lines((statement,))
         place = best[1]
@@ -225,9 +249,16 @@ class Outliner:
     # ---- a run becomes a function ----
 
     def outlined(
-        self, run: Sequence[Statement], rest: Sequence[Statement], scope: Scope, label: str, verb: str, depth: int
+        self,
+        run: Sequence[Statement],
+        rest: Sequence[Statement],
+        scope: Scope,
+        label: str,
+        verb: str,
+        depth: int,
+        name: str = "",
     ) -> list[Statement] | None:
-        """Move a run to a function; returns the call."""
+        """Move a run to a function, with a new `name` unless it has one; returns the call."""
         label = label.rstrip("_")
         later, written = names_used(rest), (_written(run) | self.elsewhere) - self.constants
         declared = {each.variable.text: each for each in run if isinstance(each, Declare)}
@@ -240,8 +271,8 @@ class Outliner:
         if any(variable.type.text == "" for variable in inputs):
             return None
         results = [each.variable for name, each in declared.items() if name in later and name not in again]
-        if len(_declared_here(run)) != len(declared) and any(
-            each.text in later and each.text not in declared for each in _declared_here(run)
+        if len(declared_here(run)) != len(declared) and any(
+            each.text in later and each.text not in declared for each in declared_here(run)
         ):
             return None
         can_fail = any(isinstance(each, Jump) and each.word == "return" for each in walk(run))
@@ -261,13 +292,14 @@ class Outliner:
         wish = f"{hint}_loop" if is_loop and hint in self.wishes else hint
         self.wishes.add(hint)
         second = f"re{wish}" if wish.startswith("initialize") else f"finish_{wish}"
-        name = self.fresh(wish, others=[second])
+        name = name or self.fresh(wish, others=[second])
         if can_fail:
             body.append(Jump("return", value=OK))
         elif returned is not None:
             body.append(Jump("return", value=returned))
-        body = [*self.shortened(body, parameters, verb or hint, hint, depth)]
-        self.made.append(Outlined(name, self.sections.comment(run, label), parameters, tuple(body), can_fail, returned))
+        body = [*self.shortened(body, parameters, verb, hint, depth)] if verb else body
+        comment = self.sections.comment(run, label)
+        self.made.append(Outlined(name, comment, parameters, tuple(body), can_fail, returned, hint, label))
         done = call(name, *(Name(each.text) for each in given), *(Prefix("&", Name(each.text)) for each in places))
         before: list[Statement] = [
             Declare(each, _zero(each.type) if can_fail else None, is_const=False)
@@ -321,7 +353,18 @@ class Outliner:
         return total
 
 
+def move_origins(origins: dict[object, Origin], old: Sequence[Statement], new: Sequence[Statement]) -> None:
+    """Give statements the origins of those that they are made from."""
+    for before, after in zip(walk(old), walk(new), strict=True):
+        if before is not after and before in origins:
+            origins[after] = origins[before]
+
+
 # ---- questions about statements ---------------------------------------------------------------
+
+
+def _scope(variables: Iterable[Variable]) -> Scope:
+    return {each.text: each for each in variables}
 
 
 def _without_unused(run: Sequence[Statement], again: set[str]) -> tuple[Statement, ...]:
@@ -342,11 +385,11 @@ def _is_changed(statement: Statement) -> bool:
 
 def _is_apart(statement: Statement, run: Sequence[Statement]) -> bool:
     """Return whether a run's last statement is a constant that does not depend on the run."""
-    declared = {each.text for each in _declared_here(run)}
+    declared = {each.text for each in declared_here(run)}
     return isinstance(statement, Declare) and not _names_of(statement.value) & declared
 
 
-def _declared_here(body: Sequence[Statement]) -> list[Variable]:
+def declared_here(body: Sequence[Statement]) -> list[Variable]:
     """The variables that statements declare for those behind them; arrays are not passed on."""
     found = []
     for statement in body:
@@ -427,9 +470,7 @@ def _through_pointers(
 
     def moved(old: Statement) -> Statement:
         new: Statement = changed(old)
-        for before, after in zip(walk((old,)), walk((new,)), strict=True):
-            if before is not after and before in origins:
-                origins[after] = origins[before]
+        move_origins(origins, (old,), (new,))
         return new
 
     begun = {each.variable.text for each in body if isinstance(each, Declare) and each.value is None} & results

@@ -53,6 +53,7 @@ from staged.code.support.team import NEED_TEAM, Shared
 from staged.code.writer import Names, c_identifier
 from staged.errors import located
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
+from staged.ir.declaration import prims
 from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
 from staged.ir.nodes import End, Function, Op, Value, VariableRef
@@ -240,7 +241,8 @@ class ProgramEmitter:
             grows=self.has_release(),
             language=self.language,
             parameters=tuple(
-                replace(parameter, is_uploaded=parameter.place in structure.uploaded) for parameter in self.parameters
+                replace(parameter, is_uploaded=True) if parameter.place in structure.uploaded else parameter
+                for parameter in self.parameters
             ),
             arena_bytes=self.arena_bytes(),
             threads=0 if parallel else 1,
@@ -390,8 +392,7 @@ class ProgramEmitter:
             self.state.append(self.buffer_state(buffer, entry.fields[buffer]))
         for name, plan in plans.items():
             for buffer in plan.arena_buffers():
-                made = field(buffer, f"{name}_{buffer.name}")
-                self.state.append(self.buffer_state(buffer, made, name))
+                self.state.append(self.buffer_state(buffer, field(buffer, f"{name}_{buffer.name}"), name))
         self.family_fields.update(family_fields(entry))
         heads = self.stacks_offset()
         for stack in self.stacks:
@@ -416,10 +417,8 @@ class ProgramEmitter:
             head = place_in(BASE, "st_frames", self.frames_offset())
             self.state.append(State("st_frames *", "frames", head, "grows: what is kept for gradients of calls"))
         if self.scratch_bytes:
-            note = "workspace, one part per thread"
-            self.state.append(
-                State("unsigned char *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note)
-            )
+            start = Infix("+", BASE, Literal(str(self.buffers_bytes)))
+            self.state.append(State("unsigned char *", "scratch", start, "workspace, one part per thread"))
 
     def site(self, position: Position | None) -> int:
         """The number of a Python position in the program's table."""
@@ -434,15 +433,17 @@ class ProgramEmitter:
     def declare_parameters(self, structure: BodyEmitter) -> dict[Value, str]:
         function = self.function
         fields: dict[Value, str] = {}
+        sizes = {op.operands[0]: op.attrs["dim"].name for op in function.block.ops if op.declared is prims.DIM}
         for index, param in enumerate(function.params):
             path = function.param_paths[index] if index < len(function.param_paths) else param.hint or f"input_{index}"
-            field = self.fields.fresh(path)
-            fields[param] = field
+            fields[param] = field = self.fields.fresh(path)
             if function.param_data and function.param_data[index] is not None:
                 self.constant_inputs.add(param, self.names.fresh(f"{self.name}_{field}"), function.param_data[index])
                 continue
             device = function.param_devices[index] if function.param_devices else CPU
-            made = make_parameter(field, path, param.tensor, "input", not param.tensor.shape, device)
+            part = "size" if path == sizes.get(param) else ""
+            is_scalar = not param.tensor.shape
+            made = make_parameter(ArgumentField(field), path, param.tensor, "input", is_scalar, device, part=part)
             self.parameters.append(as_complex(made) if ("input", index) in function.complex_edges else made)
         has_structs = function.exported is None
         self.argument_fields.update(argument_fields(function.variables, self.fields, has_structs))
@@ -460,8 +461,7 @@ class ProgramEmitter:
         structure.results = [self.result_place(each.at(Name("args")), index) for index, each in enumerate(places)]
         for index, (type, path, place) in enumerate(zip(types, paths, places, strict=True)):
             device = function.result_devices[index] if function.result_devices else CPU
-            made = make_parameter(place.field, path, type, "output", False, device)
-            made = replace(made, index=place.index, array=place.array)
+            made = make_parameter(place, path, type, "output", False, device)
             self.parameters.append(as_complex(made) if ("output", index) in function.complex_edges else made)
         self.parameters = in_field_order(self.parameters, function)
         self.layer_types = layer_types(self.name, struct_entries(self.parameters), self.names)

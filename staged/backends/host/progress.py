@@ -5,8 +5,8 @@ Tested by `tests/progress/test_c_progress.py`.
 
 from __future__ import annotations
 
-from staged.backends.host.messages import TEXT, Values, declare_text, statements
-from staged.code.expr import Expr, Items, Literal, Prefix, Variable, call
+from staged.backends.host.messages import Values, message_arguments, message_of
+from staged.code.expr import Items, Literal, Prefix, Variable, call
 from staged.code.tree import CodeBuilder, Declare
 from staged.code.types import word
 from staged.ir.nodes import Op
@@ -25,17 +25,12 @@ def emit_progress(code: CodeBuilder, op: Op, text: Values) -> tuple[str, ...]:
         return ("progress",)
     # The first operand counts; the others are for the text.
     count = text.operand(op.operands[0])
-    given: tuple[Expr, ...] = (TEXT,)
-    made = statements(op.attrs["parts"], op.operands[1:], text)
+    made = message_of(op.attrs["parts"], op.operands[1:], text)
     if op.declared is PROGRESS_START:
         code.add(Declare(bar, Items((Literal("0"),)), is_const=False))
-        inside, name = code.block(), "label"
-        given = (count, TEXT)
+        with code.block():
+            code.do("st_progress_start", "host", place, count, *message_arguments(code, made))
     else:
-        inside, name = code.branch(call("st_progress_due", "host", place, count)), "values"
-    with inside:
-        declare_text(code, f"the {name}")
-        code.do("st_text_begin", TEXT, "NULL")
-        code.body += made.body
-        code.do(f"st_{op.name}", "host", place, *given)
+        with code.branch(call("st_progress_due", "host", place, count)):
+            code.do("st_progress_update", "host", place, *message_arguments(code, made))
     return (*made.needs, "progress")

@@ -39,6 +39,7 @@ from staged.source import Position, action_at, called_function
 VERBS = {
     "initial values": "initialize",
     "forward": "forward",
+    "loss": "compute_loss",
     "backward": "backward",
     "update": "update",
     "evaluation": "evaluate",
@@ -49,6 +50,7 @@ SECTIONS = {"initial values", "forward", "backward", "update", "evaluation"}
 TITLES = {
     "initial values": "Initial values",
     "forward": "Forward pass",
+    "loss": "Loss",
     "backward": "Backward pass",
     "update": "Update",
     "evaluation": "Evaluation",
@@ -151,7 +153,18 @@ class Sections:
         """The name of a function for a run with a label: that of its section, or what the user's call does."""
         places = [origin.where for each in walk(run) if (origin := self.origin(each)) and origin.where is not None]
         calls = (action_at(where) for where in places if called_function(where) == label)
-        return VERBS.get(label) or next(calls, label)
+        own = self.function_without_gradient(run) if label == "evaluation" else ""
+        return own or VERBS.get(label) or next(calls, label)
+
+    def function_without_gradient(self, run: Sequence[Statement]) -> str:
+        """The Python function of the first loop of an evaluation, unless training runs this function, too."""
+        trained = {
+            origin.where.function for origin in self.origins.values() if origin.section == "backward" and origin.where
+        }
+        loops = (self.origin(each) for each in run if isinstance(each, For | ForAny | While))
+        name = next((origin.where.function for origin in loops if origin and origin.where), "<")
+        is_own = self.owner is not None and name == self.owner.function
+        return "" if is_own or name in trained or name.startswith("<") else name
 
     def loop(self, statement: Statement) -> str:
         """The name of a function for a loop: the Python function that it is of."""
@@ -188,6 +201,24 @@ class Sections:
         paths = [origin.path for each in walk((statement,)) if (origin := self.origin(each)) and origin.path]
         return tuple(os.path.commonprefix([path.split(".") for path in paths])) if paths else ()
 
+    def part_of_forward(self, run: Sequence[Statement], others: Sequence[Statement]) -> str:
+        """The name of a function for a run of the forward pass: that of its layers if `others` belong to it as well."""
+        of_run, of_others = self.functions(run), self.functions(others)
+        paths = [path for each in run if (path := self.path(each))]
+        if not any(map(self.path, others)) and of_run.isdisjoint(of_others):
+            return "forward"
+        if not paths:
+            return "part_of_forward"
+        first, last = paths[0], paths[-1]
+        common = len(os.path.commonprefix([first, last]))
+        ends = (path[common] if len(path) > common else path[-1] for path in (first, last))
+        return "_".join(["forward", "_to_".join(dict.fromkeys(ends))])
+
+    def functions(self, body: Sequence[Statement]) -> set[str]:
+        """The Python functions that statements are of."""
+        origins = (self.origin(each) for each in walk(body))
+        return {origin.where.function for origin in origins if origin is not None and origin.where is not None}
+
     def origin(self, statement: Statement) -> Origin | None:
         """The origin of a statement, if there is one."""
         return self.origins.get(key_of(statement))
@@ -212,9 +243,9 @@ class Sections:
                 where, is_own = origin.where, self.owner is not None and origin.where.function == self.owner.function
                 place = f"`{where.function}` of {os.path.basename(where.file)}"
                 found[f"{where.short}  {where.text}" if is_own else place] = None
-        shown = list(found)[:3]
-        title = f"{TITLES[section]}: " if section in TITLES else ""
-        return title + ", ".join(shown)
+        is_titled = section in TITLES and not (section == "evaluation" and self.function_without_gradient(run))
+        shown = ", ".join(list(found)[:3])
+        return ": ".join(each for each in (TITLES[section] if is_titled else "", shown) if each)
 
 
 def calls_of_kernels(function: Function) -> set[str]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
+from staged.ir.sizes import Extent
 from staged.ir.structure import KERNEL
-from staged.ir.types import CPU, bound
+from staged.ir.types import CPU
 from staged.ir.zeros import is_zeros
 
 MOST_BYTES = 1 << 20
@@ -46,13 +47,14 @@ def element_write(op: Op) -> ElementWrite | None:
     array, value = update.operands[0], update.operands[1].behind(prims.RESHAPE, prims.BROADCAST_TO)
     if array not in block.params or value not in block.params or value.tensor.shape:
         return None
-    starts, stride = [], 1
+    starts: list[tuple[int, int]] = []
+    stride: Extent = 1
     for start, extent in reversed(list(zip(update.operands[2:], array.tensor.shape, strict=True))):
         if extent != 1:
-            if start not in block.params:
+            if start not in block.params or not isinstance(stride, int):
                 return None
             starts.append((_number(op, start), stride))
-        stride *= bound(extent)
+        stride *= extent
     return ElementWrite(_number(op, array), _number(op, value), tuple(reversed(starts)))
 
 

@@ -41,7 +41,7 @@ from staged.errors import UnsupportedError, located
 from staged.ir import structure as s
 from staged.ir.buffers import Buffer, SharedLoop
 from staged.ir.declaration import prims
-from staged.ir.names import name_of
+from staged.ir.names import name_of, rank
 from staged.ir.nodes import Block, End, EndKind, Function, Label, Op, Value
 from staged.ir.numbers import fits
 from staged.ir.op_table import OpTable
@@ -304,9 +304,8 @@ class ControlFlow:
                 self.move(param, value)
             else:
                 given = self.handles.taken(loop.op, index, value)
-                self.body.scalars[param] = self.body.changing(
-                    param.hint or name_of(value), self.body.c_type(param), given
-                )
+                hint = max(param.hint, loop.op.results[index - len(loop.bounds)].hint, key=rank)
+                self.body.scalars[param] = self.body.changing(hint or name_of(value), self.body.c_type(param), given)
 
     def mark_iterations(self, op: Op) -> Name | None:
         """For a loop whose iterations leave nothing of what they take from the store: the mark to which each iteration

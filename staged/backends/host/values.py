@@ -6,7 +6,8 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/host/test_s
 from __future__ import annotations
 
 from staged.backends.host.body import BodyEmitter, placed
-from staged.code.expr import Cast, Expr, Index, Infix, Junction, Literal, Name, infix_sum, literal, scaled
+from staged.backends.host.messages import emit_failure
+from staged.code.expr import Cast, Expr, Index, Infix, Junction, Literal, Name, infix_sum, literal
 from staged.code.nest.value import is_zero
 from staged.code.operators import ARITHMETIC
 from staged.code.scalars import scalar_expression
@@ -15,8 +16,9 @@ from staged.code.writer import c_string
 from staged.ir.declaration import prims
 from staged.ir.names import OWN, name_of, rank
 from staged.ir.nodes import Op, Value
+from staged.ir.sizes import Dim, Extent
 from staged.ir.storage import is_tensor
-from staged.ir.types import Dim, Shape, bound
+from staged.ir.types import CPU, row_major
 
 
 class Values:
@@ -32,12 +34,12 @@ class Values:
         self.body.scalars[value] = literal(op.attrs["value"], value.tensor.dtype)
 
     def emit_scalar(self, op: Op) -> None:
-        """A scalar op: a C expression, written in place if it is a cast or is used once, else a local."""
+        """A scalar op: a C expression, written in place if it is a cast, a name or is used once, else a local."""
         operands = [self.body.scalar(operand) for operand in op.operands]
         value = op.result
         expression = self.index_arithmetic(op, operands) or scalar_expression(op, operands, self.body)
-        is_cast = isinstance(expression, Cast) and isinstance(expression.operand, Name)
-        if is_cast or (not op.effects and self.body.use_count.get(value, 0) == 1 and self.may_wait(op)):
+        has_name = isinstance(expression.operand if isinstance(expression, Cast) else expression, Name)
+        if has_name or (not op.effects and self.body.use_count.get(value, 0) == 1 and self.may_wait(op)):
             self.body.scalars[value] = expression
             return
         self.body.where(op.where)
@@ -73,14 +75,11 @@ class Values:
         self.body.scalars[value] = self.body.sizes[dim] = size
         if not op.effects:
             return
-        self.body.need("fail")
         most = op.attrs["most"]
         ends = Infix("<", size, Literal("0")), Infix(">", size, Literal(str(most)))
         with self.body.code.branch(Junction("||", ends)):
             message = Literal(c_string(f"dimension `{dim.name}` is %lld, it may be 0 to {most}"))
-            site = self.body.site_of(op.where)
-            self.body.code.do("st_fail", "host", "ST_VALUE_ERROR", site, message, Cast("long long", size))
-            self.body.leave_with_error()
+            emit_failure(self.body, "ST_VALUE_ERROR", op.where, message, Cast("long long", size))
 
     def emit_view(self, op: Op) -> None:
         value, source = op.result, op.operands[0]
@@ -89,38 +88,44 @@ class Values:
         if offset is None:
             self.body.pointers[value] = base
             return
+        if value.tensor.size == 1 and op.device == CPU and self.is_used_once_here(value):
+            self.body.pointers[value] = Infix("+", base, offset)
+            return
         self.body.where(op.where)
         start = self.body.local(name_of(value), constants(value.tensor.dtype), Infix("+", base, offset))
         self.body.pointers[value] = placed(start, op.device)
 
+    def is_used_once_here(self, value: Value) -> bool:
+        """Return whether the only use of a value is in the block that computes it, and is not the block's end."""
+        block, is_end = self.body.only_use.get(value, (None, True))
+        return self.body.use_count[value] == 1 and not is_end and block is self.body.home.get(value)
+
     def emit_element(self, op: Op) -> None:
         """An array of one element as the number it holds."""
         self.body.where(op.where)
-        self.body.declare(op.result, Index(self.body.pointer(op.operands[0]), Literal("0")))
+        place = self.body.pointer(op.operands[0])
+        base, offset = (place.left, place.right) if isinstance(place, Infix) else (place, Literal("0"))
+        self.body.declare(op.result, Index(base, offset))
 
     def view_offset(self, op: Op, source: Value) -> Expr | None:
         """Elements from the start of what is viewed, None for the very start."""
         if op.declared in (prims.RESHAPE, prims.STOP_GRADIENT):
             return None
-        strides = _strides(source.tensor.shape)
+        strides = row_major(*source.tensor.shape)
         if op.declared is prims.SLICE:
-            offset = sum(start * stride for start, stride in zip(op.attrs["start"], strides, strict=True))
-            return Literal(str(offset)) if offset else None
+            offset: Extent = 0
+            for start, stride in zip(op.attrs["start"], strides, strict=True):
+                offset = offset + start * stride
+            return None if offset == 0 else self.body.extent(offset)
         terms = []
         for start, stride, extent, size in zip(
             op.operands[1:], strides, source.tensor.shape, op.attrs["sizes"], strict=True
         ):
             if size == extent or is_zero(self.body.scalar(start)):
                 continue
-            term = scaled(self.body.scalar(start), stride)
-            if term is not None and not (isinstance(term, Literal) and term.text == "0"):
+            term = self.body.scalar(start)
+            if stride != 1:
+                term = Infix("*", term, self.body.extent(stride))
+            if not (isinstance(term, Literal) and term.text == "0"):
                 terms.append(term)
         return infix_sum(terms) if terms else None
-
-
-def _strides(shape: Shape) -> list[int]:
-    strides, stride = [], 1
-    for extent in reversed(shape):
-        strides.append(stride)
-        stride *= bound(extent)
-    return strides[::-1]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -16,7 +16,9 @@ import numpy as np
 
 from staged.call.guards.check import Writer
 from staged.call.guards.expected import expected_argument, held, same
-from staged.ir.types import TensorType
+from staged.ir.size_functions import as_text
+from staged.ir.sizes import Dim
+from staged.ir.types import TensorType, shape_text
 
 Access = tuple[str | tuple[Any], ...]
 """The access path of a part, in steps: `("args[1]", "['x']", ".weight")`. Keys other than strings and integers are in a
@@ -59,16 +61,40 @@ class Argument(Part):
     """`given`, or NumPy's array of its memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class SizeOf:
+    """The source of a dimension in a call: `(shape[axis] - offset) // factor` of the argument number `argument`."""
+
+    dim: Dim
+    argument: int
+    axis: int
+    factor: int = 1
+    offset: int = 0
+
+    def value(self, shape: Sequence[int]) -> int:
+        """The size, given the shape of the argument."""
+        return (shape[self.axis] - self.offset) // self.factor
+
+    def text(self, array: str) -> str:
+        """The size as Python."""
+        return f"({array}.shape[{self.axis}] - {self.offset}) // {self.factor}"
+
+
 def write_arguments(
-    writer: Writer, positional: int, keywords: tuple[str, ...], parts: Iterable[tuple[Access, Part]]
-) -> list[str]:
-    """Compare the arguments; return the expressions for the staged leaves, in the order of the trace."""
+    writer: Writer,
+    positional: int,
+    keywords: tuple[str, ...],
+    parts: Iterable[tuple[Access, Part]],
+    sizes: Sequence[SizeOf] = (),
+) -> tuple[list[str], list[str]]:
+    """Compare the arguments; return the expressions for the staged leaves, in the order of the trace, and for sizes."""
     writer.label = "the number of arguments given by place"
     writer.refuse(f"len(args) != {positional}")
     writer.label = "the list of arguments given by name"
     writer.refuse(f"tuple(kwargs) != {keywords!r}" if keywords else "kwargs")
     locals: dict[Access, str] = {(): ""}
-    inputs = []
+    inputs: list[str] = []
+    staged: list[Argument] = []
     for access, part in parts:
         writer.label = f"the argument `{part.name}`"
         step = access[-1]
@@ -76,11 +102,29 @@ def write_arguments(
         text = locals[access] = writer.local(locals[access[:-1]] + key)
         if isinstance(part, Argument):
             inputs.append(_write_input(writer, text, part))
+            staged.append(part)
         elif part.kind.word == "node":
             _write_node(writer, text, part.given)
         else:
             writer.expect(text, expected_argument(part.given))
-    return inputs
+    return inputs, _write_sizes(writer, inputs, staged, sizes)
+
+
+def _write_sizes(
+    writer: Writer, inputs: Sequence[str], leaves: Sequence[Argument], sizes: Sequence[SizeOf]
+) -> list[str]:
+    """Find the dimensions and compare the shapes that have some; return the expressions for the sizes."""
+    names: dict[str, str] = {}
+    for size in sizes:
+        writer.label = f"the size `{size.dim}` of the argument `{leaves[size.argument].name}`"
+        found = names[str(size.dim)] = writer.local(size.text(inputs[size.argument]))
+        writer.refuse(f"not 0 <= {found} <= {size.dim.max}")
+    for text, leaf in zip(inputs, leaves, strict=True):
+        if not leaf.type.is_static:
+            writer.label = f"the shape of the argument `{leaf.name}`"
+            shape = shape_text([as_text(extent, names) for extent in leaf.type.shape])
+            writer.refuse(f"{text}.shape != {shape}")
+    return list(names.values())
 
 
 def _write_node(writer: Writer, text: str, value: Any) -> None:
@@ -109,7 +153,8 @@ def _write_input(writer: Writer, text: str, leaf: Argument) -> str:
                 writer.refuse(f"not {-(2**63)} <= {text} < {2**63}")
             return text
         case "array":
-            writer.refuse(f"{wrong} or {text}.shape != {array.shape!r}")
+            shape = f" or {text}.shape != {array.shape!r}" if leaf.type.is_static else ""
+            writer.refuse(f"{wrong}{shape}")
         case "foreign":
             writer.refuse(wrong)
             array = leaf.value
@@ -119,7 +164,8 @@ def _write_input(writer: Writer, text: str, leaf: Argument) -> str:
                     f"type({text}) is not {writer.constant(type(array))} or {text}.device != "
                     f"{writer.constant(array.device)}"
                 )
-            writer.refuse(f"{text}.shape != {array.shape!r}")
+            if leaf.type.is_static:
+                writer.refuse(f"{text}.shape != {array.shape!r}")
         case other:
             raise AssertionError(other)
     dtype = writer.constant(array.dtype)

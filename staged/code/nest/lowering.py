@@ -20,14 +20,13 @@ from staged.code.expr import (
     Junction,
     Literal,
     Name,
-    Scaled,
     Variable,
     Words,
     infix_sum,
     literal,
     print_expr,
-    scaled,
 )
+from staged.code.extents import size_expr
 from staged.code.kernel_text import Site
 from staged.code.nest.uses import count_uses, loads_before_changes, products_of_sums, stored_once
 from staged.code.nest.value import Value
@@ -36,7 +35,8 @@ from staged.code.types import INDEX, SHORT_INDEX, CType, Space, pointer, scalar
 from staged.code.writer import Names
 from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Load, Local, Nest, Operand, Statement
 from staged.ir.schedule import Schedule
-from staged.ir.types import Dim, DType, f32, f64
+from staged.ir.sizes import Extent, at_bounds, bounds_of
+from staged.ir.types import DType, f32, f64
 
 _INLINE_WIDTH = 60
 """Expressions longer than this get a name."""
@@ -56,7 +56,7 @@ _INDEX = re.compile(r"\(*\b(?:i|\d[\w.]*)\b\)*(?: [-+*/%] \(*(?:i|\d[\w.]*)\b\)*
 """A number, or what an index is computed of."""
 ZERO = Literal("0")
 Range = tuple[Expr, Expr]
-Base = tuple[ArrayRef, frozenset[tuple[Axis | Local, int]], int]
+Base = tuple[ArrayRef, frozenset[tuple[Axis | Local, Extent]], Extent]
 
 
 class Lowering:
@@ -87,7 +87,7 @@ class Lowering:
         """The axes inside of the tile or row whose pointers `bases` has."""
         self.bases: dict[Base, Variable] = {}
         """The places in arrays from which elements are counted inside of the loops that are written out."""
-        self.starts: dict[frozenset[tuple[Axis | Local, int]], Variable] = {}
+        self.starts: dict[frozenset[tuple[Axis | Local, Extent]], Variable] = {}
         """By the terms of an index: the number of the first element of a tile's row, in arrays with such indices."""
         self.segments: dict[Axis, tuple[int, int]] = {}
         """The piece of an axis that is being written, where guards say different things of different pieces."""
@@ -173,9 +173,9 @@ class Lowering:
         product = self.sums.get(sum_)
         return None if product is None else factors_of(self.values[product])
 
-    def size(self, dim: Dim) -> Expr:
-        """The parameter that holds the size of a dimension."""
-        return self.values[self.nest.counts[dim]].expr
+    def size(self, extent: Extent) -> Expr:
+        """A size in terms of the parameters that hold dimensions."""
+        return size_expr(extent, lambda dim: self.values[self.nest.counts[dim]].expr)
 
     def operand(self, operand: Operand) -> Value:
         if isinstance(operand, Constant):
@@ -248,9 +248,7 @@ class Lowering:
 
     def iterations(self, axis: Axis) -> Expr:
         """The number of iterations of a loop over all of an axis."""
-        if axis.dim is None:
-            return Literal(str(axis.extent))
-        return self.size(axis.dim) if axis.factor == 1 else Scaled(self.size(axis.dim), axis.factor)
+        return self.size(axis.size)
 
     def scoped(self, axis: Axis) -> Variable:
         """The index of a loop that is opened."""
@@ -277,18 +275,18 @@ class Lowering:
         if start is not None:
             columns = (self.axes[name] for name, _ in index.terms if isinstance(name, Axis) and name in self.origins)
             terms += [start, *(column.right for column in columns if isinstance(column, Infix))]
-        for name, stride in sorted(index.terms if start is None else (), key=lambda term: -abs(term[1])):
+        for name, stride in sorted(index.terms if start is None else (), key=lambda term: -abs(at_bounds(term[1]))):
             part = self.axes[name] if isinstance(name, Axis) else self.values[name].expr
             match part:
                 case Literal(text):
                     if text != "0":
-                        terms.append(Literal(str(int(text) * stride)))
+                        terms.append(self.size(int(text) * stride))
                 case Infix("+", left, right) if stride == 1:
                     terms += [left, right]
-                case _ if stride:
-                    terms.append(scaled(part, stride))
-        if index.offset or not terms:
-            terms.append(Literal(str(index.offset)))
+                case _ if stride != 0:
+                    terms.append(Infix("*", part, self.size(stride)) if stride != 1 else part)
+        if index.offset != 0 or not terms:
+            terms.append(self.size(index.offset))
         return infix_sum(terms)
 
     def place(self, array: ArrayRef, index: Affine) -> tuple[Expr, Expr]:
@@ -310,21 +308,22 @@ class Lowering:
             axis = next((axis for axis in guard.index.axes if axis in self.segments), None)
             if axis is None:
                 found.append(guard)
-            elif not 0 <= self.segments[axis][0] + guard.index.offset < guard.extent:
+            elif not 0 <= guard.index.offset + self.segments[axis][0] < guard.extent:
                 return None
         return found
 
     def condition(self, bounds: Sequence[Bound]) -> Expr:
         """Return whether all of these indices lie inside of their axes."""
-        if len(bounds) == 1 and bounds[0].extent == 1 and sorted(step for _, step in bounds[0].index.terms) == [-1, 1]:
-            (one, _), (other, _) = sorted(bounds[0].index.terms, key=lambda term: -term[1])
+        if len(bounds) == 1 and bounds[0].extent == 1 and {step for _, step in bounds[0].index.terms} == {-1, 1}:
+            (one, _), (other, _) = sorted(bounds[0].index.terms, key=lambda term: -at_bounds(term[1]))
             return Infix("==", self.index(Affine.of(one)), self.index(Affine.of(other) + -bounds[0].index.offset))
         parts: list[Expr] = []
         for bound in bounds:
             inside = self.index(bound.index)
-            if bound.index.offset < 0 or any(step < 0 or isinstance(n, Local) for n, step in bound.index.terms):
+            is_local = any(isinstance(name, Local) for name, _ in bound.index.terms)
+            if is_local or any(bounds_of(size)[0] < 0 for size in bound.index.sizes):
                 parts.append(Infix(">=", inside, ZERO))
-            parts.append(Infix("<", inside, Literal(str(bound.extent))))
+            parts.append(Infix("<", inside, self.size(bound.extent)))
         return parts[0] if len(parts) == 1 else Junction("&&", tuple(parts))
 
 

@@ -40,8 +40,8 @@ from staged.ir.loops import (
     Store,
     StorePair,
 )
-from staged.ir.types import Dim, i64
-from staged.ir.types import bound as bound_of
+from staged.ir.sizes import Size
+from staged.ir.types import i64
 
 
 class Statements:
@@ -130,7 +130,7 @@ class Statements:
 
     def extent(self, s: CheckIndex) -> Expr:
         """The elements that an index may mean."""
-        return self.low.size(s.extent) if isinstance(s.extent, Dim) else Literal(str(s.extent))
+        return self.low.size(s.extent)
 
     def check_index(self, s: CheckIndex) -> None:
         low = self.low
@@ -161,7 +161,7 @@ class Statements:
         low.need(s.snippet)
         low.code.add(Do(Call(s.function, tuple(map(self.argument, s.arguments)))))
 
-    def argument(self, given: ArrayRef | Address | Operand | Dim | None) -> Expr:
+    def argument(self, given: ArrayRef | Address | Operand | Size | None) -> Expr:
         """An argument of a support function."""
         low = self.low
         match given:
@@ -171,7 +171,7 @@ class Statements:
                 return low.arrays[given]
             case Address(array, index):
                 return address(low.arrays[array], low.index(index))
-            case Dim():
+            case Size():
                 return low.size(given)
         return low.operand(given).expr
 
@@ -189,10 +189,7 @@ def stored(target: Expr, value: Expr, loaded: Expr | None = None) -> Assign:
 
 def size_of(low: Lowering, array: ArrayRef) -> Expr:
     """The bytes of an array that there are."""
-    count: Expr = Literal(str(array.size))
-    if array.dim is not None:
-        count = Cast("size_t", low.size(array.dim))
-        row = array.size // bound_of(array.dim)
-        if row != 1:
-            count = Infix("*", count, Literal(str(row)))
+    count = low.size(array.count)
+    if isinstance(array.count, Size):
+        count = Cast("size_t", count)
     return Infix("*", count, Call("sizeof", (Name(array.dtype.c_name),)))

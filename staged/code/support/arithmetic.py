@@ -213,11 +213,10 @@ def _check(meaning: str, message: str) -> Snippet:
     place = "wrapped" if wraps else "index"
     wrap = "    const int64_t wrapped = index < 0 ? index + extent : index;\n" * wraps
     about = "An index from [-extent, extent), wrapped to" if wraps else f"A {meaning} from"
+    head = f"__attribute__((unused)) static inline int64_t st_check_{meaning}"
     text = f"""\
 // {about} [0, extent); anything else stops the program, and gives -1.
-__attribute__((unused)) static inline int64_t st_check_{meaning}(
-    st_host *host, int site, int64_t index, int64_t extent
-) {{
+{head}(st_host *host, int site, int64_t index, int64_t extent) {{
 {wrap}    if ({place} < 0 || {place} >= extent) {{
         st_fail(host, ST_INDEX_ERROR, site,
                 {c_string(message)},

@@ -68,6 +68,18 @@ __attribute__((unused)) static bool st_file_end(st_text *text, st_host *host, in
     return !st_failed(host);
 }
 
+// `st_print` to a file; whether that worked.
+__attribute__((unused, format(printf, 4, 5)))
+static bool st_file_print(st_host *host, int site, int64_t number, const char *format, ...) {
+    st_text text;
+    st_file_begin(&text, host, site, number);
+    va_list values;
+    va_start(values, format);
+    st_put_values(&text, format, &values);
+    va_end(values);
+    return st_file_end(&text, host, site, number);
+}
+
 __attribute__((unused)) static bool st_file_close(st_host *host, int site, int64_t number) {
     st_file *const file = st_file_at(number);
     if (file == NULL) {
@@ -98,7 +110,7 @@ SNIPPETS = (
     Snippet(
         "files",
         _FILES,
-        needs=("host", "fail", "failed", "text"),
-        includes=headers("errno", "stdbool", "stddef", "stdint", "stdio", "string"),
+        needs=("host", "fail", "failed", "put_format"),
+        includes=headers("errno", "stdarg", "stdbool", "stddef", "stdint", "stdio", "string"),
     ),
 )

@@ -56,8 +56,6 @@ __attribute__((unused)) static void st_put(st_text *text, const char *bytes, int
         text->data[text->length++] = bytes[i];
     }
 }
-
-#define ST_PUT(text, literal) st_put(text, literal, (int64_t)sizeof(literal) - 1)
 """
 
 _SPEC = """\
@@ -77,7 +75,7 @@ typedef struct st_spec {
 
 __attribute__((unused)) static const st_spec st_plain = {.precision = -1};
 
-// Room for one formatted number: 409 characters of an f64 and their 103 separators, or 255 fill characters of 4 bytes.
+// Room for one formatted value: 409 characters of an f64 and their 103 separators, or 255 fill characters of 4 bytes.
 // ST_BODY: 309 digits, the point, 100 decimals and an end.
 enum { ST_FORMATTED = 1536, ST_BODY = 512 };
 
@@ -106,6 +104,12 @@ __attribute__((unused)) static int32_t st_format_text(char *out, const char *byt
     memcpy(out + used, bytes, (size_t)length);
     used += length;
     return used + st_fill(out + used, fill, padding - before);
+}
+
+// Formatted text as a C string.
+__attribute__((unused)) static const char *st_ended(char *out, int32_t length) {
+    out[length] = '\\0';
+    return out;
 }
 """
 
@@ -304,14 +308,12 @@ static int32_t st_format_real(char *out, double x, bool is_single, st_spec spec)
     return st_format_parts(out, head, body, (int32_t)strspn(body, "0123456789"), 3, spec);
 }
 
-__attribute__((unused)) static void st_put_f64(st_text *text, double x, st_spec spec) {
-    char out[ST_FORMATTED];
-    st_put(text, out, st_format_real(out, x, false, spec));
+__attribute__((unused)) static const char *st_f64_text(char *out, double x, st_spec spec) {
+    return st_ended(out, st_format_real(out, x, false, spec));
 }
 
-__attribute__((unused)) static void st_put_f32(st_text *text, float x, st_spec spec) {
-    char out[ST_FORMATTED];
-    st_put(text, out, st_format_real(out, (double)x, true, spec));
+__attribute__((unused)) static const char *st_f32_text(char *out, float x, st_spec spec) {
+    return st_ended(out, st_format_real(out, (double)x, true, spec));
 }
 """
 
@@ -348,14 +350,12 @@ static int32_t st_format_complex(char *out, double re, double im, bool is_single
     return st_format_text(out, body, length, spec);
 }
 
-__attribute__((unused)) static void st_put_c128(st_text *text, double re, double im, st_spec spec) {
-    char out[ST_FORMATTED];
-    st_put(text, out, st_format_complex(out, re, im, false, spec));
+__attribute__((unused)) static const char *st_c128_text(char *out, double re, double im, st_spec spec) {
+    return st_ended(out, st_format_complex(out, re, im, false, spec));
 }
 
-__attribute__((unused)) static void st_put_c64(st_text *text, float re, float im, st_spec spec) {
-    char out[ST_FORMATTED];
-    st_put(text, out, st_format_complex(out, (double)re, (double)im, true, spec));
+__attribute__((unused)) static const char *st_c64_text(char *out, float re, float im, st_spec spec) {
+    return st_ended(out, st_format_complex(out, (double)re, (double)im, true, spec));
 }
 """
 
@@ -379,9 +379,8 @@ static int32_t st_format_@(char *out, uint16_t x, st_spec spec) {
     return st_format_real(out, is_short ? st_shortest_@(x) : (double)st_f32_from_@(x), false, spec);
 }
 
-__attribute__((unused)) static void st_put_@(st_text *text, uint16_t x, st_spec spec) {
-    char out[ST_FORMATTED];
-    st_put(text, out, st_format_@(out, x, spec));
+__attribute__((unused)) static const char *st_@_text(char *out, uint16_t x, st_spec spec) {
+    return st_ended(out, st_format_@(out, x, spec));
 }
 """
 
@@ -450,14 +449,12 @@ static int32_t st_format_integer(char *out, int64_t x, st_spec spec) {
     return st_format_whole(out, x < 0 ? 0u - (uint64_t)x : (uint64_t)x, x < 0, spec);
 }
 
-__attribute__((unused)) static void st_put_i64(st_text *text, int64_t x, st_spec spec) {
-    char out[ST_FORMATTED];
-    st_put(text, out, st_format_integer(out, x, spec));
+__attribute__((unused)) static const char *st_i64_text(char *out, int64_t x, st_spec spec) {
+    return st_ended(out, st_format_integer(out, x, spec));
 }
 
-__attribute__((unused)) static void st_put_u64(st_text *text, uint64_t x, st_spec spec) {
-    char out[ST_FORMATTED];
-    st_put(text, out, st_format_whole(out, x, false, spec));
+__attribute__((unused)) static const char *st_u64_text(char *out, uint64_t x, st_spec spec) {
+    return st_ended(out, st_format_whole(out, x, false, spec));
 }
 """
 
@@ -467,9 +464,8 @@ static int32_t st_format_bool(char *out, bool x, st_spec spec) {
     return st_format_text(out, x ? "True" : "False", x ? 4 : 5, spec.conversion != 0 ? spec : st_plain);
 }
 
-__attribute__((unused)) static void st_put_bool(st_text *text, bool x, st_spec spec) {
-    char out[ST_FORMATTED];
-    st_put(text, out, st_format_bool(out, x, spec));
+__attribute__((unused)) static const char *st_bool_text(char *out, bool x, st_spec spec) {
+    return st_ended(out, st_format_bool(out, x, spec));
 }
 """
 
@@ -478,15 +474,14 @@ typedef int32_t st_format_element(char *out, const void *data, int64_t index, st
 
 // An array in nested brackets, its elements padded on the left to one width.
 __attribute__((unused)) static void st_put_array(st_text *text, const void *data, st_format_element *format,
-        int32_t rank,
-                                                 const int64_t *shape, st_spec spec) {
+        int32_t rank, const int64_t *shape, st_spec spec) {
     char out[ST_FORMATTED];
     int64_t size = 1;
     for (int32_t axis = 0; axis < rank; ++axis) {
         size *= shape[axis];
     }
     if (size == 0) {
-        ST_PUT(text, "[]");
+        st_put(text, "[]", 2);
         return;
     }
     int32_t width = 0;
@@ -504,25 +499,25 @@ __attribute__((unused)) static void st_put_array(st_text *text, const void *data
             step *= shape[rank - 1 - ends];
         }
         if (i > 0 && begins == 0) {
-            ST_PUT(text, " ");
+            st_put(text, " ", 1);
         } else if (i > 0) {
             for (int32_t line = 0; line < begins; ++line) {
-                ST_PUT(text, "\\n");
+                st_put(text, "\\n", 1);
             }
             for (int32_t column = 0; column < rank - begins; ++column) {
-                ST_PUT(text, " ");
+                st_put(text, " ", 1);
             }
         }
         for (int32_t depth = 0; depth < begins; ++depth) {
-            ST_PUT(text, "[");
+            st_put(text, "[", 1);
         }
         const int32_t length = format(out, data, i, spec);
         for (int32_t column = st_characters(out, length); column < width; ++column) {
-            ST_PUT(text, " ");
+            st_put(text, " ", 1);
         }
         st_put(text, out, length);
         for (int32_t depth = 0; depth < ends; ++depth) {
-            ST_PUT(text, "]");
+            st_put(text, "]", 1);
         }
     }
 }

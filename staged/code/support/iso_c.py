@@ -37,7 +37,7 @@ static inline int64_t st_advance(int64_t index, int64_t step) {
 }
 """
 _TEXTS = {"fail": _FAIL, "advance": _ADVANCE}
-_UNUSED = ("__attribute__((unused))", "__attribute__((unused, cold))")
+_UNUSED = ("__attribute__((unused))", "__attribute__((unused, cold))", "__attribute__((unused, format(printf, 2, 3)))")
 _SPELLINGS = (
     ("static inline __attribute__((always_inline)) ", "static inline "),
     ("__attribute__((unused)) static const st_spec ", "static const st_spec "),

@@ -1,6 +1,7 @@
 """Vectors with a given number of lanes, beside the machine's own width, and what is left of a vector in the end.
 
-Tested by `tests/backends/support/test_math.py` and `tests/backends/host/test_integers_in_kernels.py`.
+Tested by `tests/backends/support/test_math.py`, `tests/backends/support/test_parts.py` and
+`tests/backends/host/test_integers_in_kernels.py`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,81 @@ def reduce_snippet(op: str, type: str, vectors: int = 1) -> str:
     `st_<op>4_<type>` reduces 4 vectors.
     """
     return f"st_{op}{vectors if vectors > 1 else ''}_{type}"
+
+
+def part_snippet(type: str) -> str:
+    """The snippet with `st_load_<type>`, `st_store_<type>` and `st_add_to_<type>`."""
+    return f"part_{type}"
+
+
+def _part(type: str, dtype: str, vector: str, lanes: int = 0) -> Snippet:
+    """The snippet of a vector type: with masks if the machine has instructions for them, else lane by lane."""
+    (item, size), family = _ITEMS[dtype], type.removeprefix(dtype)
+    widths = [width for width in ([size * lanes] if lanes else WIDTHS) if width in WIDTHS and size >= 4]
+    load = store = ""
+    for width in widths:
+        known = "" if lanes else f"ST_VECTOR_BYTES == {width} && "
+        case = f"#{'el' * bool(load)}if {known}defined({'__AVX512F__' if width == 64 else '__AVX__'})\n"
+        loaded, stored = _masked(size, width, family)
+        load, store = f"{load}{case}    return ({type}){loaded};\n", f"{store}{case}    {stored};\n"
+    otherwise, end = ("#else\n", "#endif\n") if widths else ("", "")
+    count = lanes or f"ST_VECTOR_BYTES / {size}"
+    each = f"#pragma GCC unroll 64\n    for (int i = 0; i < {count} - 1; ++i) {{\n        if (i < count) {{"
+    head = "static inline __attribute__((always_inline, unused))"
+    text = f"""\
+// The first `count` items at an address, or all lanes if `count` is larger. The other lanes are 0.
+{head} {type} st_load_{type}(const void *from, int64_t count) {{
+    if (count >= {count}) {{
+        return *(const {type}_u *)from;
+    }}
+{load}{otherwise}    {type} x = {{0}};
+    {each}
+            x[i] = ((const {item} *)from)[i];
+        }}
+    }}
+    return x;
+{end}}}
+
+// Stores the first `count` lanes, or all if `count` is larger.
+{head} void st_store_{type}(void *to, int64_t count, {type} x) {{
+    if (count >= {count}) {{
+        *({type}_u *)to = x;
+        return;
+    }}
+{store}{otherwise}    {each}
+            (({item} *)to)[i] = x[i];
+        }}
+    }}
+{end}}}
+
+// Adds the first `count` lanes to the items at an address, or all if `count` is larger.
+{head} void st_add_to_{type}(void *to, int64_t count, {type} x) {{
+    st_store_{type}(to, count, st_load_{type}(to, count) + x);
+}}
+"""
+    kinds = [f"{kind}{8 * size}" for kind in "fi"] if widths else []
+    needs = (lanes_snippet(kind, lanes) if lanes else vector_snippet(kind) for kind in kinds)
+    return Snippet(part_snippet(type), text, ("vectors_by_value", vector, *needs), _INCLUDES)
+
+
+def _masked(size: int, width: int, family: str) -> tuple[str, str]:
+    """The calls that load and store the first `count` lanes of a vector of `width` bytes."""
+    real, count, word = f"f{8 * size}{family}", width // size, "ps" if size == 4 else "pd"
+    if width == 64:
+        name, first = f"u{word}512_mask", f"(uint{count}_t)((1 << count) - 1)"
+        item = "float" if size == 4 else "double"
+        load, store = (
+            f"load{name}((const {item} *)from, ({real}){{0}}, {first})",
+            f"store{name}(({item} *)to, ({real})x, {first})",
+        )
+    else:
+        name, lanes = f"{word}{'256' * (width == 32)}", ", ".join(map(str, range(count)))
+        first = f"(i{8 * size}{family}){{{lanes}}} < (int{8 * size}_t)count"
+        load, store = (
+            f"maskload{name}((const {real} *)from, {first})",
+            f"maskstore{name}(({real} *)to, {first}, ({real})x)",
+        )
+    return f"__builtin_ia32_{load}", f"__builtin_ia32_{store}"
 
 
 def _typedefs(dtype: str, lanes: int) -> str:
@@ -124,6 +200,8 @@ SHUFFLE = """\
 
 SNIPPETS = (
     Snippet("shuffle", SHUFFLE),
+    *(_part(f"{dtype}v", dtype, vector_snippet(dtype)) for dtype in _ITEMS),
+    *(_part(f"{dtype}x{lanes}", dtype, lanes_snippet(dtype, lanes), lanes) for dtype in _ITEMS for lanes in _LANES),
     *(
         Snippet(lanes_snippet(dtype, lanes), _typedefs(dtype, lanes), includes=headers("stdint"))
         for dtype in _ITEMS

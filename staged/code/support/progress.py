@@ -21,53 +21,37 @@ typedef struct st_progress {
 
 // Put seconds as 0:07, 12:34 or 1:02:03.
 static void st_put_time(st_text *text, double seconds) {
-    const st_spec two = {.fill = "0", .width = 2, .precision = -1};
-    const int64_t whole = (int64_t)seconds;
+    const long long whole = (long long)seconds;
     if (whole >= 3600) {
-        st_put_i64(text, whole / 3600, st_plain);
-        ST_PUT(text, ":");
+        st_put_format(text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+    } else {
+        st_put_format(text, "%lld:%02lld", whole / 60, whole % 60);
     }
-    st_put_i64(text, whole / 60 % 60, whole >= 3600 ? two : st_plain);
-    ST_PUT(text, ":");
-    st_put_i64(text, whole % 60, two);
 }
 
 // `epoch 1  42% [########............] 420/1000 0:12<0:17 35.2/s loss 0.1234`, `seconds` after the start.
 static void st_put_progress(st_text *text, const st_progress *bar, double seconds) {
-    if (bar->label[0] != '\\0') {
-        st_put(text, bar->label, (int64_t)strlen(bar->label));
-        ST_PUT(text, " ");
-    }
+    st_put_format(text, "%s%s", bar->label, bar->label[0] == '\\0' ? "" : " ");
     if (bar->total >= 0) {
         const double part = bar->total == 0 ? 1.0 : (double)bar->done / (double)bar->total;
-        st_put_i64(text, (int64_t)(100.0 * part), (st_spec){.width = 3, .precision = -1});
-        ST_PUT(text, "% [");
+        st_put_format(text, "%3lld%% [", (long long)(100.0 * part));
         for (int32_t i = 0; i < 20; ++i) {
             st_put(text, i < (int32_t)(20.0 * part) ? "#" : ".", 1);
         }
-        ST_PUT(text, "] ");
+        st_put_format(text, "] %lld/%lld ", (long long)bar->done, (long long)bar->total);
+    } else {
+        st_put_format(text, "%lld ", (long long)bar->done);
     }
-    st_put_i64(text, bar->done, st_plain);
-    if (bar->total >= 0) {
-        ST_PUT(text, "/");
-        st_put_i64(text, bar->total, st_plain);
-    }
-    ST_PUT(text, " ");
     st_put_time(text, seconds);
     if (bar->done > 0 && seconds > 0.0) {
         const double rate = (double)bar->done / seconds;
         if (bar->total >= 0) {
-            ST_PUT(text, "<");
+            st_put(text, "<", 1);
             st_put_time(text, (double)(bar->total - bar->done) / rate);
         }
-        ST_PUT(text, " ");
-        st_put_f64(text, rate, (st_spec){.precision = rate >= 100.0 ? 0 : rate >= 1.0 ? 1 : 2, .type = 'f'});
-        ST_PUT(text, "/s");
+        st_put_format(text, rate >= 100.0 ? " %.0f/s" : rate >= 1.0 ? " %.1f/s" : " %.2f/s", rate);
     }
-    if (bar->values[0] != '\\0') {
-        ST_PUT(text, " ");
-        st_put(text, bar->values, (int64_t)strlen(bar->values));
-    }
+    st_put_format(text, "%s%s", bar->values[0] == '\\0' ? "" : " ", bar->values);
 }
 
 __attribute__((unused)) static void st_progress_draw(st_host *host, st_progress *bar) {
@@ -75,7 +59,7 @@ __attribute__((unused)) static void st_progress_draw(st_host *host, st_progress 
     const double now = st_clock();
     st_text text;
     st_text_begin(&text, NULL);
-    ST_PUT(&text, "\\r");
+    st_put(&text, "\\r", 1);
     st_put_progress(&text, bar, now - bar->began);
     // At most WIDTH characters; the bytes behind the first of a character of UTF-8 do not count.
     int32_t end = 1, columns = 0;
@@ -88,7 +72,7 @@ __attribute__((unused)) static void st_progress_draw(st_host *host, st_progress 
     }
     text.length = end;
     for (; columns < WIDTH; ++columns) {
-        ST_PUT(&text, " ");
+        st_put(&text, " ", 1);
     }
     host->live = 1;
     st_write(host, text.data, text.length);
@@ -97,22 +81,29 @@ __attribute__((unused)) static void st_progress_draw(st_host *host, st_progress 
     bar->drawn = now;
 }
 
-static void st_progress_copy(char *to, int32_t capacity, st_text *text) {
-    int32_t length = text->length < capacity ? text->length : capacity - 1;
-    while (length < text->length && length > 0 && (text->data[length] & 0xC0) == 0x80) {
+// Put a text together in `to`, of `capacity` bytes, cut where it is too long.
+static void st_progress_text(char *to, int32_t capacity, const char *format, va_list *values) {
+    st_text text;
+    st_text_begin(&text, NULL);
+    st_put_values(&text, format, values);
+    int32_t length = text.length < capacity ? text.length : capacity - 1;
+    while (length < text.length && length > 0 && (text.data[length] & 0xC0) == 0x80) {
         --length;  // no character is cut in two
     }
-    memcpy(to, text->data, (size_t)length);
+    memcpy(to, text.data, (size_t)length);
     to[length] = '\\0';
 }
 
-// Begin a bar; `label` is a text without a host.
-__attribute__((unused))
-static void st_progress_start(st_host *host, st_progress *bar, int64_t total, st_text *label) {
+// Begin a bar; its label has a format like that of `st_print`.
+__attribute__((unused, format(printf, 4, 5)))
+static void st_progress_start(st_host *host, st_progress *bar, int64_t total, const char *format, ...) {
     bar->done = 0;
     bar->total = total;
     bar->values[0] = '\\0';
-    st_progress_copy(bar->label, (int32_t)sizeof bar->label, label);
+    va_list values;
+    va_start(values, format);
+    st_progress_text(bar->label, (int32_t)sizeof bar->label, format, &values);
+    va_end(values);
     if (host->live != 0) {
         bar->began = st_clock();
         st_progress_draw(host, bar);
@@ -125,9 +116,13 @@ __attribute__((unused)) static bool st_progress_due(const st_host *host, st_prog
     return host->live != 0 && (done == bar->total || st_clock() - bar->drawn >= 0.1);
 }
 
-// Draw with what is known now; `values` is a text without a host.
-__attribute__((unused)) static void st_progress_update(st_host *host, st_progress *bar, st_text *values) {
-    st_progress_copy(bar->values, (int32_t)sizeof bar->values, values);
+// Draw, with these values behind the bar.
+__attribute__((unused, format(printf, 3, 4)))
+static void st_progress_update(st_host *host, st_progress *bar, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    st_progress_text(bar->values, (int32_t)sizeof bar->values, format, &values);
+    va_end(values);
     st_progress_draw(host, bar);
 }
 
@@ -151,7 +146,7 @@ SNIPPETS = (
     Snippet(
         "progress",
         _PROGRESS,
-        needs=("write", "text", "format_float", "format_integer", "clock"),
-        includes=headers("stdbool", "stdint", "string"),
+        needs=("write", "put_format", "clock"),
+        includes=headers("stdarg", "stdbool", "stdint", "string"),
     ),
 )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from staged.call.guards.arguments import Access, Argument, Kind, Part
+from staged.call.guards.arguments import Access, Argument, Kind, Part, SizeOf
 from staged.errors import StagedValueError, StagingError
 from staged.frontend.calls.signatures import bound_arguments, signature_of
 from staged.frontend.devices.resident import BorrowedArray, DeviceArray, ResidentArray, borrowed
@@ -57,6 +57,8 @@ class Arguments:
     keywords: tuple[str, ...]
     """The names of the others, as the caller ordered them."""
     placed: list[Placed]
+    sizes: tuple[SizeOf, ...] = ()
+    """The dimensions of the arguments."""
 
     @cached_property
     def staged(self) -> tuple[Argument, ...]:

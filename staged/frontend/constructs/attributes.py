@@ -19,6 +19,7 @@ from staged.frontend.calls.call import call
 from staged.frontend.syntax.converter import Converter, expression, operator, text
 from staged.frontend.syntax.sources import is_convertible
 from staged.frontend.trace.context import TraceContext, current_trace, note_made
+from staged.frontend.values.size_questions import as_numbers
 from staged.ir.types import DType
 from staged.ops.array import Array, StagedArray
 
@@ -29,6 +30,7 @@ _DIRECT = frozenset((
 """Classes of which no attribute is kept outside of the value itself."""
 _HELD_HERE = 2
 """References to what a call has just made: its name, and while they are counted."""
+_SIZES = frozenset(("shape", "size", "nbytes"))
 _OF_ARRAYS = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"))
 
 
@@ -42,7 +44,8 @@ def convert_attribute(converter: Converter, node: ast.Attribute) -> ast.expr:
 def attribute(owner: Any, name: str) -> Any:
     """`owner.name`."""
     if type(owner) in _DIRECT:
-        return getattr(owner, name)
+        value = getattr(owner, name)
+        return as_numbers(value) if name in _SIZES and type(owner) is StagedArray else value
     trace = current_trace()
     if trace is None or hasattr(type(owner), "__staged_by_reference__"):
         return getattr(owner, name)

@@ -30,7 +30,8 @@ from staged.frontend.trace.context import current_trace, note_made
 from staged.frontend.values.truth import truth
 from staged.frontend.values.variable import Variable
 from staged.ir.declaration import prims
-from staged.ir.types import Dim, TensorType, bool_, f64, i64
+from staged.ir.sizes import Size
+from staged.ir.types import TensorType, bool_, f64, i64
 from staged.ops import comparisons, elementwise, reduction
 from staged.ops.array import Array, StagedArray
 from staged.ops.choice import where
@@ -119,7 +120,7 @@ def len_(value: Any) -> Any:
         return counted(value)
     if isinstance(value, StagedIterable) and not hasattr(type(value), "__len__"):
         return value.length
-    if isinstance(value, StagedArray) and value.shape and isinstance(value.shape[0], Dim):
+    if isinstance(value, StagedArray) and value.shape and isinstance(value.shape[0], Size):
         return as_array(value.shape[0])  # a staged int
     return len(value)
 

@@ -16,6 +16,7 @@ from staged.errors import ProgramValueError, ShapeError, StagedValueError, Stagi
 from staged.frontend.constructs.assert_ import check
 from staged.frontend.trace.context import current_trace
 from staged.frontend.trace.locals import Locals
+from staged.frontend.values.size_questions import as_numbers
 from staged.ir.numbers import wrapped
 from staged.ir.types import TensorType, i64
 from staged.ops.array import Array, StagedArray
@@ -226,7 +227,7 @@ class ArrayRows(StagedIterable):
 
     @property
     def length(self) -> Any:
-        return self.array.shape[0]
+        return as_numbers(self.array.shape[0])
 
     def element(self, index: Any) -> Any:
         return get_item(self.array, index)

@@ -17,7 +17,7 @@ from staged.frontend.syntax.sources import is_convertible
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.values.operands import note_operand, note_printed
 from staged.ir.nodes import Value
-from staged.ir.types import Dim
+from staged.ir.sizes import Size
 from staged.ops.array import Array, StagedArray
 from staged.ops.formatting import parse_spec
 from staged.ops.promote import as_array
@@ -136,7 +136,7 @@ def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
     trace = current_trace()
     if trace is not None:
         value = trace.read(value) if isinstance(value, Array) else value
-        value = as_array(value) if isinstance(value, Dim) else value
+        value = as_array(value) if isinstance(value, Size) else value
     if isinstance(value, StagedArray):
         check_spec(value, spec, conversion)
         return [(value, spec, "" if conversion == "" else conversion)]

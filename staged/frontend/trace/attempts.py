@@ -27,7 +27,7 @@ from staged.frontend.trace.locals import Locals, VariableStates, restore
 from staged.frontend.trace.signals import Again, Body, Target
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import Value, VariableRef
-from staged.ir.types import Dim
+from staged.ir.sizes import Dim
 from staged.ops.record import RecordContext
 from staged.source import Position
 

@@ -23,7 +23,8 @@ from staged.ir.builder import Builder, OpenBlock
 from staged.ir.declaration import prims
 from staged.ir.names import as_name
 from staged.ir.nodes import Op, Value
-from staged.ir.types import Dim, TensorType, Type, dims_of, dtype_of
+from staged.ir.sizes import Dim
+from staged.ir.types import TensorType, Type, dims_of, dtype_of
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.ops.primitive import Primitive

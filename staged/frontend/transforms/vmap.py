@@ -17,8 +17,9 @@ from staged.frontend.transforms.recording import effects_in, record
 from staged.frontend.values import trees
 from staged.frontend.values.variable import Variable
 from staged.ir.nodes import Op
+from staged.ir.sizes import Extent
 from staged.ir.structure import VMAP
-from staged.ir.types import Extent, TensorType
+from staged.ir.types import TensorType
 from staged.ops.array import Array
 from staged.ops.context import current_context, use_context
 from staged.ops.joining import stack

@@ -9,7 +9,7 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedValueError
 from staged.frontend.trace.context import TraceContext, current_trace
-from staged.ir.types import Dim
+from staged.ir.sizes import Dim, Size
 from staged.ops.array import Array, static_hint
 from staged.ops.dimension import check_size, dim_op
 from staged.ops.promote import as_array, read
@@ -60,8 +60,8 @@ def dim(name: str, value: Any = None, *, max: int | None = None) -> Any:
         )
     trace = current_trace()
     if trace is None:
-        if isinstance(count, Dim):
-            raise StagedValueError(f"dimension `{count.name}` has no value here", where=here())
+        if isinstance(count, Size):
+            raise StagedValueError(f"the size {count} has no value here", where=here())
         number = int(count)
         check_size(name, number, int(max))
         return number
@@ -72,7 +72,12 @@ def _bound(trace: TraceContext, name: str, count: Array, most: int) -> Array:
     taken = {str(known) for known, _ in trace.dims}
     numbered = (Dim(name, most, number) for number in itertools.count())
     fresh = next(known for known in numbered if str(known) not in taken)
+    return bound_here(trace, fresh, count)
+
+
+def bound_here(trace: TraceContext, dim: Dim, count: Array) -> Array:
+    """Give a dimension its size for the rest of the open block."""
     assert trace.builder.current is not None
-    (size,) = trace.bind(dim_op, [count], {"dim": fresh, "most": most})
-    trace.dims += ((fresh, trace.builder.current),)
+    (size,) = trace.bind(dim_op, [count], {"dim": dim, "most": dim.max})
+    trace.dims += ((dim, trace.builder.current),)
     return size

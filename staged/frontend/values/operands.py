@@ -15,6 +15,7 @@ import numpy as np
 
 from staged.frontend.syntax.converter import Converter, expression, operator, text
 from staged.frontend.trace.context import current_trace, note_made
+from staged.frontend.values.size_questions import compare
 from staged.ops.array import Array, StagedArray
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -50,6 +51,8 @@ _VALUES = frozenset(
     (StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range)
 )
 """Classes whose values are staged, or noted as they are read."""
+_SIZED = frozenset((StagedArray, tuple))
+"""Classes of sizes and shapes."""
 
 
 def note_operand(value: Any) -> None:
@@ -84,6 +87,8 @@ def binary(name: str, left: Any, right: Any) -> Any:
         note_operand(right)
     if name == "Mod" and type(left) is str:
         note_printed(right)
+    if name in COMPARISONS and (type(left) in _SIZED or type(right) in _SIZED):
+        return compare(name, left, right, BINARY[name])
     made = BINARY[name](left, right)
     if type(made) not in _VALUES and sys.getrefcount(made) <= _HELD_HERE and not isinstance(made, _OF_NUMBERS):
         note_made(made)  # no other name holds what an operator of a class has made

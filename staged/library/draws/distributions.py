@@ -11,18 +11,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
+from staged.errors import ArgumentError
+from staged.ir.sizes import Extent, smallest
 from staged.ir.types import DType, f32, f64, i64
 from staged.library.draws.random import check_parameters, draw_shape, integers, kept_below, normal, permutation, uniform
 from staged.library.elementwise.activations import softmax
-from staged.library.linalg.matrices import stop_unless
 from staged.library.linalg.triangular import cholesky
 from staged.library.sequences.loop import scan
 from staged.library.special.error_functions import ndtr, ndtri
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes, stop_unless
 from staged.ops.choice import stop_gradient, where
 from staged.ops.comparisons import clip, logical_and
+from staged.ops.dimension import as_extent
 from staged.ops.elementwise import abs_, cos, exp, isfinite, log, log1p, maximum, sign, sin, sqrt, square
 from staged.ops.index import take
 from staged.ops.promote import (
@@ -30,15 +31,13 @@ from staged.ops.promote import (
     as_float,
     broadcast_shapes,
     cast,
-    check_argument,
     check_dtype,
-    fixed_size,
     is_number,
     shape_error,
 )
 from staged.ops.public import Option, public
 from staged.ops.reduction import argmax, count_nonzero, max_
-from staged.ops.shape import expand_dims, moveaxis, reshape, squeeze
+from staged.ops.shape import expand_dims, moveaxis, reshape, slice_axis, squeeze
 from staged.ops.source import iota, one_hot, static_shape, zeros
 
 
@@ -202,7 +201,7 @@ def gumbel_softmax(
     soft = softmax((array + gumbel(array.shape, dtype=array.dtype, generator=generator)) / tau, axis)
     if not hard:
         return soft
-    chosen = moveaxis(one_hot(argmax(soft, axis), fixed_size("gumbel_softmax", array, axis), soft.dtype), -1, axis)
+    chosen = moveaxis(one_hot(argmax(soft, axis), array.shape[axis], soft.dtype), -1, axis)
     return chosen + (soft - stop_gradient(soft))
 
 
@@ -216,7 +215,7 @@ def categorical(logits: Any, shape: Any = (), *, generator: Any = None) -> Array
     Shapes: logits (..., classes); the result is `shape` + (...).
     """
     array = as_float(logits)
-    if not array.ndim or fixed_size("random.categorical", array, -1) == 0:
+    if not array.ndim or array.shape[-1] == 0:
         raise shape_error(f"random.categorical needs classes in the last axis, got {array.type}", array)
     stop_unless(
         isfinite(max_(array, -1)), "random.categorical: logits are numbers or -inf, and one of each row is above that"
@@ -232,25 +231,25 @@ def choice(a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, gene
     Without `replace` none is drawn twice; with `p` too, each next one has the probability it has among those left. `p`
     need not add up to 1.
     """
-    if isinstance(a, int | np.integer) and not isinstance(a, bool):
-        rows, count = None, int(a)
-    else:
+    count, rows = as_extent(a), None
+    if count is None:
         rows = as_array(a)
         if not rows.ndim:
             raise shape_error(
                 f"random.choice takes a number that is known while staging or an array, got {rows.type}", rows
             )
-        count = fixed_size("random.choice", rows, 0)
+        count = rows.shape[0]
     wanted = static_shape(shape, "random.choice")
-    check_argument(count > 0, f"random.choice: there is something to choose from, got {count}")
-    size = math.prod(wanted)  # type: ignore[arg-type]
+    check_sizes(count > 0, f"random.choice: there is something to choose from, got {count}", error=ArgumentError)
+    size = math.prod(wanted)
     if not replace:
-        check_argument(size <= count, f"random.choice: without replacement there are at most {count} draws, got {size}")
+        message = f"random.choice: without replacement there are at most {count} draws, got {size}"
+        check_sizes(size <= count, message, error=ArgumentError)
     if p is None:
         index = (
             integers(count, shape=wanted, generator=generator)
             if replace
-            else permutation(count, generator=generator)[:size]
+            else slice_axis(permutation(count, generator=generator), 0, 0, size)
         )
     else:
         weights = as_float(p)
@@ -259,7 +258,7 @@ def choice(a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, gene
         stop_unless(
             logical_and(weights >= 0, weights < math.inf), "random.choice: probabilities are numbers, at least 0"
         )
-        least = min(size, 1) if replace else size
+        least = smallest(size, 1) if replace else size
         stop_unless(
             count_nonzero(weights) >= least,
             "random.choice: there are as many probabilities above 0 as draws without replacement, and one for others",
@@ -274,7 +273,7 @@ def choice(a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, gene
     return index if rows is None else take(rows, index, 0)
 
 
-def _largest(keys: Array, count: int) -> Array:
+def _largest(keys: Array, count: Extent) -> Array:
     """The places of the `count` largest keys of a vector, the largest first."""
     place, number = iota(keys.shape), iota((count,))
 
@@ -282,4 +281,9 @@ def _largest(keys: Array, count: int) -> Array:
         best = argmax(keys, 0)
         return [where(place == best, -math.inf, keys), where(number == t, best, found)]
 
-    return scan(count, [keys, zeros((count,), dtype=i64)], step, ("keys", "chosen"))[1]
+    return scan(
+        count if isinstance(count, int) else as_array(count),
+        [keys, zeros((count,), dtype=i64)],
+        step,
+        ("keys", "chosen"),
+    )[1]

@@ -30,13 +30,14 @@ import numpy as np
 from staged.errors import DTypeError, ShapeError, article
 from staged.ir.numbers import limits
 from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u32, u64
-from staged.library.linalg.matrices import stop_unless
 from staged.library.sequences.loop import scan
 from staged.library.special.elementary import nextafter
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes, stop_unless
 from staged.ops.choice import where
 from staged.ops.comparisons import bitwise_right_shift, logical_and
 from staged.ops.context import bind, current_context
+from staged.ops.dimension import as_extent
 from staged.ops.elementwise import maximum
 from staged.ops.index import take
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
@@ -49,7 +50,6 @@ from staged.ops.promote import (
     check_fits,
     check_real,
     dtype_error,
-    fixed_size,
     is_number,
     shape_error,
     whole,
@@ -432,14 +432,15 @@ def _integer(bound: Any) -> Array:
 
 @public("random.permutation")
 def permutation(n: Any, *, generator: Any = None) -> Array:
-    """The integers 0 .. n - 1 in random order, as i64, from `generator` or the default one;
-    `n` is known while staging. Of an array, its rows in random order. NumPy and JAX `permutation`."""
+    """The integers 0 .. n - 1 in random order, as i64, from `generator` or the default one.
+
+    `n` is known while staging, or a size. Of an array, its rows in random order. NumPy and JAX `permutation`.
+    """
     if isinstance(n, list | tuple) or isinstance(n, Array | np.ndarray) and n.ndim:
         rows = as_array(n)
-        return take(rows, permutation(fixed_size("random.permutation", rows, 0), generator=generator), 0)
-    n = whole(n)
-    if not isinstance(n, int) or isinstance(n, bool):
+        return take(rows, permutation(rows.shape[0], generator=generator), 0)
+    size = as_extent(whole(n))
+    if size is None:
         raise shape_error(f"random.permutation needs a size known while staging, got {n!r}")
-    if n < 0:
-        raise shape_error(f"random.permutation: a size is not negative, got {n}")
-    return bind(_permutation_op, key_of(generator), n=n)
+    check_sizes(size >= 0, f"random.permutation: a size is not negative, got {size}")
+    return bind(_permutation_op, key_of(generator), n=size)

@@ -42,7 +42,6 @@ from staged.ops.promote import (
     check_dtype,
     check_real,
     dtype_error,
-    fixed_size,
     is_number,
     shape_error,
 )
@@ -372,7 +371,7 @@ def dirichlet(alpha: Any, shape: Any = (), *, dtype: Any = f32, generator: Any =
     given = as_array(alpha)
     check_real("random.dirichlet", given)
     given = cast(given, wanted)
-    if not given.ndim or fixed_size("random.dirichlet", given, -1) == 0:
+    if not given.ndim or given.shape[-1] == 0:
         raise shape_error(f"random.dirichlet needs shares in the last axis, got {given.type}", given)
     whole = (*static_shape(shape, "random.dirichlet"), *given.shape)
     return cast(softmax(_log_gamma("dirichlet", "`alpha`", given, whole, wanted, generator), -1), wanted)

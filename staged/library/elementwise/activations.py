@@ -264,7 +264,7 @@ def glu(x: Any, axis: int = -1) -> Array:
     array = as_float(x)
     along = axis_of(axis, array.ndim, "glu")
     extent = array.shape[along]
-    if not isinstance(extent, int) or extent % 2:
+    if extent % 2 != 0:
         raise shape_error(f"glu halves axis {axis}, got {array.type}", array, hint="its extent is an even number")
     half = extent // 2
     return slice_axis(array, along, 0, half) * sigmoid(slice_axis(array, along, half, extent))
@@ -344,7 +344,8 @@ def spread(y: Array, shape: Shape, axes: tuple[int, ...]) -> Array:
 def finite_peak(x: Array, axes: tuple[int, ...]) -> Array:
     """The maximum, or 0 where it is infinite: -inf - -inf would be NaN."""
     top = peak(x, axes)
-    return where(isfinite(top), top, 0.0)
+    shift = where(isfinite(top), top, 0.0)
+    return shift
 
 
 def _shares(y: Array, x: Array, axes: tuple[int, ...]) -> Array:

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from staged.ir.types import Dim, Shape, TensorType, f64, i64, shape_text
+from staged.ir.sizes import Size, exact_quotient, surely
+from staged.ir.types import Shape, TensorType, f64, i64, shape_text
 from staged.library.elementwise.activations import spread
-from staged.library.linalg.matrices import stop_unless
 from staged.ops.array import Array
+from staged.ops.checks import stop_unless
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
 from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, sqrt, square
@@ -284,7 +285,7 @@ def _check_several(name: str, x: Array, axes: Sequence[int], hint: str) -> None:
     message = f"{name} needs more than one element per channel"
     if all(x.shape[axis] == 1 for axis in axes):
         raise shape_error(f"{message}, got {x.type}", x, hint=hint)
-    if all(isinstance(x.shape[axis], Dim) or x.shape[axis] == 1 for axis in axes):
+    if all(isinstance(x.shape[axis], Size) or x.shape[axis] == 1 for axis in axes):
         stop_unless(extent_of(x, axes, i64) != 1, message)
 
 
@@ -330,12 +331,11 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
 def _group_norm(name: str, x: Array, groups: int, weight: Any, bias: Any, eps: float) -> Array:
     (channels,) = shape = _channels(name, x)
     groups = whole(groups)
-    if not isinstance(groups, int) or groups < 1 or not isinstance(channels, int) or channels % groups:
+    if not isinstance(groups, int | Size) or surely(lambda: groups < 1) or exact_quotient(channels, groups) is None:
         raise shape_error(f"{name}: {channels} channels do not divide into {groups} groups", x)
     affine, parts = _affine(name, x, shape, weight, bias)
     rows = flatten(x, 1)
-    inside = rows.shape[1]
-    rows = reshape(rows, (x.shape[0], groups, inside // groups if isinstance(inside, int) else -1))
+    rows = reshape(rows, (x.shape[0], groups, exact_quotient(rows.shape[1], groups)))
     y = reshape(_layer_norm(rows, axes=(2,), eps=eps, parts="")[0], x.shape)
     if "w" in parts:
         y = y * _per_channel(affine[0], x.ndim)

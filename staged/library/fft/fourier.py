@@ -34,7 +34,7 @@ from staged.library.elementwise.complex_numbers import (
     view_as_real,
 )
 from staged.ops.array import Array
-from staged.ops.contraction import joint_extent, matrix_product
+from staged.ops.contraction import matrix_product
 from staged.ops.joining import concat, roll
 from staged.ops.promote import (
     as_array,
@@ -140,7 +140,7 @@ def _product(matrix: Array, z: Array) -> Array:
 def _columns(z: Array, sign: int, scale: float = 1.0) -> Array:
     """The transforms of the columns of a matrix, times `scale`."""
     n, width = z.shape
-    assert isinstance(n, int) and isinstance(width, int)
+    assert isinstance(n, int)
     dtype = z.dtype.part
     if n == 1:
         return (z if z.dtype.is_complex else complex_(z)) * scale
@@ -181,7 +181,7 @@ def _chirp(z: Array, sign: int, scale: float) -> Array:
 def _along(z: Array, axis: int, sign: int, scale: float) -> Array:
     """The transforms along an axis."""
     first = moveaxis(z, axis, 0)
-    rows = reshape(first, (first.shape[0], joint_extent(first.shape[1:], first)))
+    rows = reshape(first, (first.shape[0], math.prod(first.shape[1:])))
     turned = _columns(rows, sign, scale)
     return moveaxis(reshape(turned, first.shape), 0, axis)
 
@@ -208,8 +208,6 @@ def _prepared(name: str, x: Any, n: int | None, axis: int, is_half: bool = False
     array = as_float(x)
     place = axis_of(axis, array.ndim, name)
     extent = fixed_size(name, array, place)
-    for other in range(array.ndim):
-        fixed_size(name, array, other)
     length = n if n is not None else 2 * (extent - 1) if is_half else extent
     check_argument(
         isinstance(length, int | np.integer) and not isinstance(length, bool) and length > 0,
@@ -418,7 +416,7 @@ def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
     """`x` with frequency 0 in the middle of the axes (None: all of them). Array API `fft.fftshift`."""
     array = as_array(x)
     for axis in axes_of(axes if not isinstance(axes, list) else tuple(axes), array.ndim, "fft.fftshift"):
-        array = roll(array, fixed_size("fft.fftshift", array, axis) // 2, axis)
+        array = roll(array, array.shape[axis] // 2, axis)
     return array
 
 
@@ -427,5 +425,5 @@ def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
     """The inverse of `fft.fftshift`. Array API `fft.ifftshift`."""
     array = as_array(x)
     for axis in axes_of(axes if not isinstance(axes, list) else tuple(axes), array.ndim, "fft.ifftshift"):
-        array = roll(array, -(fixed_size("fft.ifftshift", array, axis) // 2), axis)
+        array = roll(array, -(array.shape[axis] // 2), axis)
     return array

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from staged.ir.sizes import surely
 from staged.library.elementwise.complex_numbers import conj
 from staged.library.pooling.convolution import conv1d
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
 from staged.ops.index import take
-from staged.ops.promote import check_argument, fixed_size, promoted, shape_error
+from staged.ops.promote import check_argument, promoted, shape_error
 from staged.ops.public import public
-from staged.ops.shape import flip, pad_axis, reshape
+from staged.ops.record import in_range
+from staged.ops.shape import expand_dims, flip, pad_axis, reshape, slice_axis
+from staged.ops.source import arange
 
 
 @public("convolve")
@@ -39,21 +41,23 @@ def _convolved(name: str, x: Array, y: Array, mode: str) -> Array:
         raise shape_error(
             f"{name}: operands must be two vectors, got {x.type} and {y.type}", hint="use `st.conv1d` for batches"
         )
-    n, m = fixed_size(name, x, 0), fixed_size(name, y, 0)
-    if not n or not m:
+    n, m = x.shape[0], y.shape[0]
+    if n == 0 or m == 0:
         raise shape_error(
             f"{name}: operands must be vectors with elements, got {x.type} and {y.type}", hint="check the size before"
         )
-    is_swapped = m > n
+    is_swapped = surely(lambda: m > n)
     if is_swapped:
         x, y, n, m = y, x, m, n
+    check_sizes(n >= m, f"{name}: the second vector must not be longer than the first, got {x.type} and {y.type}")
     padding = 0 if mode == "valid" else m - 1
     if x.dtype.is_float:
         found = reshape(conv1d(reshape(x, (1, 1, n)), reshape(flip(y), (1, 1, m)), padding=padding), (-1,))
     else:  # convolutions of images are of floats alone
-        places = np.arange(n + 2 * padding - m + 1)[:, None] + np.arange(m)
-        found = take(pad_axis(x, 0, padding, padding, 0), places, 0) @ flip(y)
+        places = expand_dims(arange(n + 2 * padding - m + 1), 1) + arange(m)
+        with in_range():
+            found = take(pad_axis(x, 0, padding, padding, 0), places, 0) @ flip(y)
     if mode != "same":
         return found
     start = m // 2 if is_swapped and name == "correlate" else (m - 1) // 2
-    return found[start : start + n]
+    return slice_axis(found, 0, start, start + n)

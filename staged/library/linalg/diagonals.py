@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from staged.ir.sizes import largest, smallest
 from staged.ir.types import bool_
 from staged.ops.array import Array
 from staged.ops.choice import where
@@ -12,7 +13,7 @@ from staged.ops.joining import concat
 from staged.ops.promote import as_array, axis_of, check_known, promoted, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import sum_
-from staged.ops.shape import expand_dims, moveaxis, pad, reshape, slice_axis
+from staged.ops.shape import expand_dims, moveaxis, pad, pad_axis, reshape, slice_axis
 from staged.ops.source import eye
 
 
@@ -20,7 +21,7 @@ from staged.ops.source import eye
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The elements (i, i + `offset`) of two axes, as a new last axis. NumPy `diagonal`; torch's with `dim1` and `dim2`.
 
-    Raises ShapeError for equal axes, and for a size that is not fixed while staging.
+    Raises ShapeError for equal axes.
     """
     array = as_array(x)
     check_known("diagonal", "offset", offset)
@@ -30,14 +31,16 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
         raise shape_error(f"diagonal takes two axes, got {axis1} and {axis2}", array)
     matrix = moveaxis(array, (row, column), (-2, -1))
     *batch, m, n = matrix.shape
-    if not isinstance(m, int) or not isinstance(n, int):
-        raise shape_error(f"diagonal needs sizes fixed while staging, got {array.type}", array)
     top, left = max(-offset, 0), max(offset, 0)
-    count = max(min(m - top, n - left), 0)
-    if not count:
-        return reshape(slice_axis(slice_axis(matrix, len(batch), 0, 0), len(batch) + 1, 0, min(n, 1)), (*batch, 0))
+    count = largest(smallest(m - top, n - left), 0)
+    if count == 0:
+        return reshape(slice_axis(slice_axis(matrix, len(batch), 0, 0), len(batch) + 1, 0, smallest(n, 1)), (*batch, 0))
     square = slice_axis(slice_axis(matrix, len(batch), top, top + count), len(batch) + 1, left, left + count)
-    return slice_axis(reshape(square, (*batch, count * count)), len(batch), 0, count * count, count + 1)
+    flat = reshape(square, (*batch, count * count))
+    if isinstance(count, int):
+        return slice_axis(flat, len(batch), 0, count * count, count + 1)
+    rows = reshape(pad_axis(flat, len(batch), 0, count, 0), (*batch, count, count + 1))
+    return reshape(slice_axis(rows, len(batch) + 1, 0, 1), (*batch, count))
 
 
 @public("diag", method=True)
@@ -48,8 +51,8 @@ def diag(x: Any, k: int = 0) -> Array:
     k = int(k)
     if array.ndim == 2:
         return diagonal(array, k)
-    if array.ndim != 1 or not isinstance(array.shape[0], int):
-        raise shape_error(f"diag takes a vector or a matrix of a size fixed while staging, got {array.type}", array)
+    if array.ndim != 1:
+        raise shape_error(f"diag takes a vector or a matrix, got {array.type}", array)
     # The column j of the matrix holds the element j - k of the vector.
     places = expand_dims(pad(array, (max(k, 0), max(-k, 0))), 0)
     zero = False if array.dtype.is_bool else 0
@@ -75,8 +78,8 @@ def block_diag(*arrays: Any) -> Array:
         raise shape_error("block_diag needs at least one array")
     blocks = [reshape(array, (1, -1)) if array.ndim < 2 else array for array in promoted(*arrays)]
     for block in blocks:
-        if block.ndim != 2 or not block.type.is_static:
-            raise shape_error(f"block_diag takes matrices of sizes fixed while staging, got {block.type}", block)
+        if block.ndim != 2:
+            raise shape_error(f"block_diag takes matrices, got {block.type}", block)
     widths: Sequence[Any] = [block.shape[1] for block in blocks]
     total = sum(widths)
     rows = []
@@ -92,8 +95,8 @@ def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array
     array = as_array(x)
     check_known("diag_embed", "offset", offset)
     offset = int(offset)
-    if not array.ndim or not isinstance(array.shape[-1], int):
-        raise shape_error(f"diag_embed takes rows of a size fixed while staging, got {array.type}", array)
+    if not array.ndim:
+        raise shape_error(f"diag_embed takes rows, got {array.type}", array)
     none = ((0, 0),) * (array.ndim - 1)
     places = expand_dims(pad(array, (*none, (max(offset, 0), max(-offset, 0)))), -2)
     zero = False if array.dtype.is_bool else 0

@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any
 
 from staged.errors import ArgumentError
-from staged.ir.types import Extent
+from staged.ir.sizes import Extent
 from staged.library.linalg.diagonals import diagonal
 from staged.ops.array import Array
-from staged.ops.contraction import joint_extent, matrix_product
+from staged.ops.contraction import matrix_product
 from staged.ops.promote import check_argument, promoted, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import sum_
@@ -179,7 +179,7 @@ def _matrices(part: Labelled, batch: Terms, rows: Terms, columns: Terms) -> Arra
     array, labels = part
     turned = permute_dims(array, tuple(labels.index(label) for label in (*batch, *rows, *columns)))
     shape, middle = turned.shape, len(batch) + len(rows)
-    sides = joint_extent(shape[len(batch) : middle], array), joint_extent(shape[middle:], array)
+    sides = math.prod(shape[len(batch) : middle]), math.prod(shape[middle:])
     return reshape(turned, (*shape[: len(batch)], *sides))
 
 

@@ -173,7 +173,6 @@ def matrix_norm(
     if order != (array.ndim - 2, array.ndim - 1):
         found = matrix_norm(moveaxis(array, order, (-2, -1)), ord)
         return reshape(found, tuple(1 if p in order else e for p, e in enumerate(array.shape))) if keepdims else found
-    array = matrix("matrix_norm", array)
     known = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
     check_argument(ord in known, f"linalg.matrix_norm: ord is one of {known}, got {ord!r}")
     if ord == "fro":

@@ -27,7 +27,6 @@ from staged.library.linalg.matrices import (
     rows_to,
     size_of,
     square,
-    stop_unless,
     turned,
     with_batch,
     with_part,
@@ -36,6 +35,7 @@ from staged.library.linalg.triangular import columns, triangular
 from staged.library.sequences.loop import scan
 from staged.library.statistics.products import prod
 from staged.ops.array import Array
+from staged.ops.checks import stop_unless
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
 from staged.ops.contraction import matmul

@@ -1,4 +1,4 @@
-"""Matrices as operands, their rows and columns in loops, and checks of values: shared by the functions of `st.linalg`.
+"""Matrices as operands, their rows and columns in loops: shared by the functions of `st.linalg`.
 
 A matrix is in the last two axes; leading axes are a batch.
 """
@@ -7,25 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from staged.errors import ProgramValueError
 from staged.ir.declaration import prims
-from staged.ir.nodes import FAIL, Op
-from staged.ir.structure import ASSERT
-from staged.ir.types import Extent, Shape, TensorType, i64
+from staged.ir.sizes import Extent
+from staged.ir.types import Shape, TensorType, i64
 from staged.library.elementwise.complex_numbers import conj, join, parts
 from staged.ops.array import Array
 from staged.ops.choice import where
-from staged.ops.context import bind, current_context
+from staged.ops.context import bind
 from staged.ops.contraction import matrix_product
 from staged.ops.dynamic_slice import dynamic_slice_op, dynamic_update_op
 from staged.ops.elementwise import square as square_of
 from staged.ops.primitive import same_attrs
 from staged.ops.promote import as_float, broadcast, broadcast_shapes, constant, shape_error
-from staged.ops.record import RecordContext, in_range
-from staged.ops.reduction import all_
+from staged.ops.record import in_range
 from staged.ops.shape import expand_dims, slice_axis, swapaxes
 from staged.ops.source import eye, zeros
-from staged.source import here
 
 LEAF = 64
 """The rows up to which a factorization goes row by row; larger ones are halved, and what joins halves is a product."""
@@ -143,34 +139,6 @@ def with_part(x: Array, t: Array, axis: int, new: Array) -> Array:
 
 def _starts(x: Array, t: Array, axis: int) -> list[Array]:
     return [t if place == x.ndim + axis else constant(0, _ZERO) for place in range(x.ndim)]
-
-
-# ---- while the program runs -------------------------------------------------------------------------
-
-
-def stop_unless(condition: Array, message: str, in_rules: bool = False) -> None:
-    """The program stops with a ValueError in the user's line unless all of `condition` hold.
-
-    `in_rules` is said by rules of derivatives whose primal has not made this check.
-    """
-    held = all_(condition)
-    context = current_context()
-    if isinstance(context, RecordContext):
-        if context.checks or in_rules:
-            attrs = {"parts": (message,), "kind": "value"}
-            context.emit(
-                Op(
-                    ASSERT,
-                    [context.value_of(held)],
-                    [],
-                    attrs=attrs,
-                    effects=FAIL,
-                    device=context.builder.device,
-                    where=context.locate(),
-                )
-            )
-    elif not held:
-        raise ProgramValueError(message, where=here())
 
 
 # ---- rows in another order --------------------------------------------------------------------------

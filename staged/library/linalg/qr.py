@@ -26,7 +26,6 @@ from staged.library.linalg.matrices import (
     product,
     size_of,
     squared,
-    stop_unless,
     turned,
     with_part,
     with_real_diagonal,
@@ -34,6 +33,7 @@ from staged.library.linalg.matrices import (
 from staged.library.linalg.triangular import triangular
 from staged.library.sequences.loop import scan
 from staged.ops.array import Array
+from staged.ops.checks import stop_unless
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
 from staged.ops.elementwise import abs_, sqrt, square

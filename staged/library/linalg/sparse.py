@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from staged.errors import UnsupportedError
-from staged.ir.types import Dim, DType, i64
-from staged.library.linalg.matrices import stop_unless
+from staged.ir.sizes import Size
+from staged.ir.types import DType, i64
 from staged.library.statistics.counting import searchsorted
 from staged.ops.array import Array, StagedArray
+from staged.ops.checks import stop_unless
 from staged.ops.comparisons import logical_and
 from staged.ops.index import integers, scatter_add, take
 from staged.ops.promote import as_array, cast, check_argument, fixed_size, promoted, shape_error
@@ -208,7 +209,7 @@ def csr_matrix(given: Any, shape: tuple[int, int] | None = None) -> CsrMatrix:
         given = _by_rows(given[0], given[1][0], given[1][1], rows)
     data = as_array(given[0])
     indices, ends = (integers(one, "csr_matrix") for one in given[1:])
-    if data.ndim != 1 or isinstance(data.shape[0], Dim) or indices.shape != data.shape:
+    if data.ndim != 1 or isinstance(data.shape[0], Size) or indices.shape != data.shape:
         raise shape_error(f"csr_matrix takes a column for each element, got {indices.type} for {data.type}", data)
     if ends.shape != (rows + 1,):
         raise shape_error(f"csr_matrix takes {rows + 1} row ends for {rows} rows, got {ends.type}", ends)

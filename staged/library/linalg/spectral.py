@@ -28,7 +28,6 @@ from staged.library.linalg.matrices import (
     rows_to,
     size_of,
     squared,
-    stop_unless,
     turned,
     with_real_diagonal,
 )
@@ -38,6 +37,7 @@ from staged.library.linalg.triangular import cholesky_rows, symmetric
 from staged.library.linalg.tridiagonal import each_matrix, reflected_by, tridiagonal, tridiagonal_eigh
 from staged.library.sequences.loop import repeat_while, scan
 from staged.ops.array import Array
+from staged.ops.checks import stop_unless
 from staged.ops.choice import where
 from staged.ops.composite import composite
 from staged.ops.context import current_context

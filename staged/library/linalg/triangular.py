@@ -25,13 +25,13 @@ from staged.library.linalg.matrices import (
     same_batch,
     size_of,
     square,
-    stop_unless,
     turned,
     with_part,
     with_real_diagonal,
 )
 from staged.library.sequences.loop import scan
 from staged.ops.array import Array
+from staged.ops.checks import stop_unless
 from staged.ops.choice import where
 from staged.ops.composite import composite
 from staged.ops.elementwise import sqrt

@@ -144,7 +144,8 @@ def _cross_entropy(logits: Array, labels: Array, *, reduction: str) -> tuple[Arr
     peak = stop_gradient(finite_peak(logits, (logits.ndim - 1,)))
     log_sum = log(sum_(exp(logits - peak), -1))
     top = reshape(peak, logits.shape[:-1])
-    return reduced(log_sum - (_picked(logits, labels) - top), reduction), log_sum, top
+    score = _picked(logits, labels) - top
+    return reduced(log_sum - score, reduction), log_sum, top
 
 
 @public("cross_entropy")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from staged.ir.types import i64
+from staged.ir.sizes import Extent, exact_quotient
+from staged.ir.types import Shape, i64
 from staged.library.draws.random import uniform
 from staged.library.pooling.pooling import Window, maxima, means
 from staged.library.pooling.ranks import pooled, sizes, with_batch
 from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.contraction import matmul
-from staged.ops.convolution import Sizes
 from staged.ops.dtypes import float_dtype
 from staged.ops.elementwise import minimum
 from staged.ops.index import take, take_along_axis
@@ -23,36 +23,34 @@ from staged.ops.shape import flatten, matrix_transpose, reshape
 from staged.ops.source import full, iota
 
 
-def _wanted(name: str, x: Array, rank: int, output_size: Any) -> Sizes:
+def _wanted(name: str, x: Array, rank: int, output_size: Any) -> Shape:
     """The sizes of the result; None in `output_size` keeps the size of `x`."""
     image = with_batch(name, x, rank)
     given = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size,) * rank
-    own = [fixed_size(name, image, 2 + axis) for axis in range(rank)]
-    filled = [size if one is None else one for one, size in zip(given, own, strict=False)]
-    wanted = sizes((*filled, *given[rank:]), "output_size", rank)
-    if min(wanted) < 1:
+    fixed = sizes(tuple(1 if one is None else one for one in given), "output_size", rank)
+    if min(fixed) < 1:
         raise shape_error(
-            f"{name}: `output_size` must be at least 1, got {wanted}", x, hint="None keeps the size of an axis"
+            f"{name}: `output_size` must be at least 1, got {fixed}", x, hint="None keeps the size of an axis"
         )
-    return wanted
+    return tuple(own if one is None else size for one, size, own in zip(given, fixed, image.shape[2:], strict=True))
 
 
-def _counts(image: Array, wanted: Sequence[int | None]) -> list[tuple[int, int]]:
+def _counts(image: Array, wanted: Sequence[Extent | None]) -> list[tuple[Extent, Extent]]:
     """(size, number of windows) of both axes of images; None means as many windows as elements."""
-    extents = [fixed_size("pooling", image, 2), fixed_size("pooling", image, 3)]
-    return [(own, own if count is None else count) for own, count in zip(extents, wanted, strict=True)]
+    return [(own, own if count is None else count) for own, count in zip(image.shape[2:], wanted, strict=True)]
 
 
 def adaptive_means(name: str, x: Any, rank: int, output_size: Any) -> Array:
     """The means of windows spread evenly over the last axes of (N, C, ...) or (C, ...)."""
     (array,) = promoted(x, floats=True)
 
-    def pool(image: Array, wanted: Sequence[int | None]) -> tuple[Array, None]:
+    def pool(image: Array, wanted: Sequence[Extent | None]) -> tuple[Array, None]:
         both = _counts(image, wanted)
         if all(count == 1 for _, count in both):
             return mean(image, (2, 3), keepdims=True), None
-        if all(own % count == 0 for own, count in both):
-            return means(image, [Window(own // count, own // count, 0) for own, count in both]), None
+        parts = [part for part in (exact_quotient(*each) for each in both) if isinstance(part, int)]
+        if len(parts) == len(both):
+            return means(image, [Window(part, part, 0) for part in parts]), None
         rows, columns = (_shares(own, count, image) for own, count in both)
         return matmul(rows, matmul(image, matrix_transpose(columns))), None
 
@@ -60,7 +58,7 @@ def adaptive_means(name: str, x: Any, rank: int, output_size: Any) -> Array:
     return values
 
 
-def _shares(extent: int, count: int, like: Array) -> Array:
+def _shares(extent: Extent, count: Extent, like: Array) -> Array:
     """(count, extent): the weight of each element in each adaptive window of an axis."""
     window, element = iota((count, extent), 0), iota((count, extent), 1)
     # floor(w n / c) <= e and e < ceil((w + 1) n / c), without a division
@@ -101,8 +99,11 @@ Windows = int | Array
 """Windows side by side of so many elements; or (.., windows, size) places of the elements of each."""
 
 
-def _even_windows(extent: int, count: int) -> Windows:
+def _even_windows(extent: Extent, count: Extent) -> Windows:
     """Windows spread evenly over an axis. The last place of a shorter one is repeated, which no maximum minds."""
+    if extent == count:
+        return 1
+    assert isinstance(extent, int) and isinstance(count, int)
     if extent % count == 0:
         return extent // count
     starts = [i * extent // count for i in range(count)]
@@ -156,7 +157,10 @@ def _place(windows: Windows, position: Array) -> Array:
 def _adaptive_max(rank: int, x: Any, output_size: Any, return_indices: bool) -> Any:
     name, array = f"adaptive_max_pool{rank}d", as_array(x)
 
-    def pool(image: Array, wanted: Sequence[int | None]) -> tuple[Array, Array]:
+    def pool(image: Array, wanted: Sequence[Extent | None]) -> tuple[Array, Array]:
+        for axis in (2, 3):
+            if wanted[axis - 2] is not None:
+                fixed_size(name, image, axis)
         rows, columns = (_even_windows(own, count) for own, count in _counts(image, wanted))
         return _pooled_at(image, rows, columns)
 

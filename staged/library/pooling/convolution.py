@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from staged.errors import StagedError
-from staged.ir.types import TensorType
-from staged.library.pooling.ranks import AXES, sizes
+from staged.ir.sizes import Extent, largest
+from staged.ir.types import Shape, TensorType
+from staged.library.pooling.ranks import AXES, check_windows, sizes
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
 from staged.ops.context import refuse_complex
 from staged.ops.convolution import Sizes, convolve_images, infer_convolution, spread_images
 from staged.ops.joining import stack
@@ -37,6 +39,7 @@ def _convolution(
     else:
         edges = sizes(padding, "padding", rank)
     y = _convolved(array, w, bias, {"stride": steps, "padding": edges, "dilation": apart, "groups": whole(groups)})
+    check_windows(f"conv{rank}d", array, y.shape[2:])
     return y if batched else reshape(y, y.shape[1:])
 
 
@@ -88,7 +91,7 @@ def _convolved(x: Array, w: Array, bias: Any, attrs: dict[str, Any]) -> Array:
     result = _check(x, w, x.type, attrs)
     if rank == 1:
         return squeeze(_convolved(expand_dims(x, -2), expand_dims(w, -2), bias, _of_one_row(attrs)), -2)
-    batch, channels, _, rows, columns = (fixed_size("conv3d", x, axis) for axis in range(5))
+    batch, channels, _, rows, columns = x.shape
     taps, count = fixed_size("conv3d", w, 2), result.shape[2]
     step, edge, apart = (attrs[name][0] for name in ("stride", "padding", "dilation"))
     wide = pad(x, [(0, 0), (0, 0), (edge, edge), (0, 0), (0, 0)])
@@ -170,7 +173,7 @@ def _transposed(rank: int, x: Any, weight: Any, bias: Any, groups: int, given: S
         array = reshape(array, (1, *array.shape))
     what = ("stride", "padding", "output_padding", "dilation")
     steps, edges, extra, apart = (sizes(*each, rank) for each in zip(given, what, strict=True))
-    extents = []
+    extents: list[Extent] = []
     for axis in range(rank):
         if not 0 <= extra[axis] < max(steps[axis], apart[axis]):
             raise shape_error(
@@ -178,12 +181,12 @@ def _transposed(rank: int, x: Any, weight: Any, bias: Any, groups: int, given: S
                 array,
                 hint="output_padding picks one of the sizes that the stride of the convolution makes alike",
             )
-        extent, kernel = fixed_size(name, array, 2 + axis), fixed_size(name, w, 2 + axis)
-        extents.append((extent - 1) * steps[axis] - 2 * edges[axis] + apart[axis] * (kernel - 1) + extra[axis] + 1)
-    if min(extents) < 1:
-        raise shape_error(
-            f"{name}: padding {edges} leaves nothing of {array.type}", array, hint="use a smaller padding"
-        )
+        extent, kernel = array.shape[2 + axis], fixed_size(name, w, 2 + axis)
+        spread = (extent - 1) * steps[axis] - 2 * edges[axis] + apart[axis] * (kernel - 1) + extra[axis] + 1
+        extents.append(largest(spread, 0))
+    for extent in extents:
+        message = f"{name}: padding {edges} leaves nothing of {array.type}"
+        check_sizes(extent > 0, message, array, hint="use a smaller padding")
     attrs = {"stride": steps, "padding": edges, "dilation": apart, "groups": whole(groups)}
     if rank != 2:
         _check(array, w, TensorType(array.dtype, (array.shape[0], fixed_size(name, w, 1) * groups, *extents)), attrs)
@@ -191,7 +194,7 @@ def _transposed(rank: int, x: Any, weight: Any, bias: Any, groups: int, given: S
     return y if batched else reshape(y, y.shape[1:])
 
 
-def _spread(x: Array, w: Array, bias: Any, extents: Sizes, extra: Sizes, attrs: dict[str, Any]) -> Array:
+def _spread(x: Array, w: Array, bias: Any, extents: Shape, extra: Sizes, attrs: dict[str, Any]) -> Array:
     """Each element of `x` spread by the kernel. The last axes of the result have the sizes `extents`."""
     rank, groups = len(extents), attrs["groups"]
     if rank == 1:
@@ -203,7 +206,7 @@ def _spread(x: Array, w: Array, bias: Any, extents: Sizes, extra: Sizes, attrs: 
         after = [(0, more // max(step, 1)) for more, step in zip(extra, attrs["stride"], strict=True)]
         x = pad(x, [(0, 0), (0, 0), *after])
         return _with_bias(spread_images(x, w, (x.shape[0], outputs, *extents), attrs), bias)
-    batch, channels, depth = (fixed_size("conv_transpose3d", x, axis) for axis in range(3))
+    batch, channels, depth = x.shape[:3]
     step, edge, apart = (attrs[name][0] for name in ("stride", "padding", "dilation"))
     taps = fixed_size("conv_transpose3d", w, 2)
     images = reshape(permute_dims(x, (0, 2, 1, 3, 4)), (batch * depth, channels, *x.shape[3:]))

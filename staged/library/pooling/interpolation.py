@@ -12,9 +12,11 @@ from itertools import product
 from typing import Any
 
 from staged.errors import ArgumentError
-from staged.ir.types import f32, f64, i64
+from staged.ir.sizes import Extent, exact_quotient, largest
+from staged.ir.types import Shape, f32, f64, i64
 from staged.library.pooling.adaptive_pooling import adaptive_means
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import stop_gradient, where
 from staged.ops.comparisons import clip
 from staged.ops.elementwise import abs_, floor, isnan, round_
@@ -39,6 +41,8 @@ from staged.ops.source import iota
 from staged.source import here
 
 _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
+_FINEST = 2**16
+"""The largest divisor of a factor for sizes that the program finds."""
 _CUBIC_STEPS = (-1, 0, 1, 2)
 """The elements that a bicubic mode reads, counted from the one at or before the place."""
 _MODES = ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area")
@@ -73,13 +77,14 @@ def interpolate(
         )
     if align_corners is not None and mode not in _RANKS:
         raise ArgumentError(f"interpolate: align_corners is for linear and cubic modes, not for {mode!r}", where=here())
-    given = [fixed_size("interpolate", array, 2 + axis) for axis in range(rank)]
+    given = array.shape[2:]
     wanted, scales = _resized(array, given, size, scale_factor, recompute_scale_factor)
     if mode == "area":
         return adaptive_means("interpolate", array, rank, wanted)
     for axis in range(rank):
-        if mode == "nearest" and given[axis] and wanted[axis] % given[axis] == 0 and _is_whole(scales[axis]):
-            array = _repeated(array, 2 + axis, wanted[axis] // given[axis])
+        times = exact_quotient(wanted[axis], given[axis])
+        if mode == "nearest" and isinstance(times, int) and _is_whole(scales[axis]):
+            array = _repeated(array, 2 + axis, times)
         elif mode.startswith("nearest"):
             array = take(array, _nearest(given[axis], wanted[axis], scales[axis], mode), 2 + axis)
         elif wanted[axis] != given[axis] or scales[axis] is not None:
@@ -88,15 +93,16 @@ def interpolate(
 
 
 def _resized(
-    array: Array, given: list[int], size: Any, scale_factor: Any, recompute: bool | None
-) -> tuple[list[int], list[float | None]]:
+    array: Array, given: Shape, size: Any, scale_factor: Any, recompute: bool | None
+) -> tuple[list[Extent], list[float | None]]:
     """The wanted sizes, and the factors that were given and are to be used for places."""
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate takes size or scale_factor, and one of them", where=here())
     if size is not None:
         sizes = [whole(one) for one in (size if isinstance(size, tuple | list) else [size] * len(given))]
-        if len(sizes) != len(given) or not all(isinstance(one, int) and one > 0 for one in sizes):
-            raise shape_error(f"interpolate: a size {size!r} does not fit {array.type}", array)
+        message = f"interpolate: a size {size!r} does not fit {array.type}"
+        for one in sizes:
+            check_sizes(len(sizes) == len(given) and isinstance(one, Extent) and one > 0, message, array)
         if recompute:
             raise ArgumentError("interpolate: recompute_scale_factor goes with scale_factor", where=here())
         return sizes, [None] * len(given)
@@ -106,10 +112,24 @@ def _resized(
     ]
     if len(factors) != len(given) or not all(is_number(one) and one > 0 for one in factors):
         raise shape_error(f"interpolate: scale_factor {scale_factor!r} does not fit {array.type}", array)
-    sizes = [math.floor(extent * float(factor)) for extent, factor in zip(given, factors, strict=True)]
-    if min(sizes) < 1:
-        raise shape_error(f"interpolate: scale_factor {scale_factor!r} leaves nothing of {array.type}", array)
+    sizes = [_times(array, extent, float(factor)) for extent, factor in zip(given, factors, strict=True)]
+    for one in sizes:
+        message = f"interpolate: scale_factor {scale_factor!r} leaves nothing of {array.type}"
+        check_sizes(one > 0, message, array)
     return sizes, [None] * len(given) if recompute else [float(factor) for factor in factors]
+
+
+def _times(array: Array, extent: Extent, factor: float) -> Extent:
+    if isinstance(extent, int):
+        return math.floor(extent * factor)
+    above, below = factor.as_integer_ratio()
+    if below > _FINEST:
+        raise shape_error(
+            f"interpolate: scale_factor {factor} of the size {extent} of {array.type} is not exact",
+            array,
+            hint="pass `size`, or a fraction with a power of two below",
+        )
+    return extent * above // below
 
 
 def _is_whole(scale: float | None) -> bool:
@@ -117,14 +137,14 @@ def _is_whole(scale: float | None) -> bool:
 
 
 def _repeated(x: Array, axis: int, times: int) -> Array:
-    before, extent, after = x.shape[:axis], fixed_size("interpolate", x, axis), x.shape[axis + 1 :]
+    before, extent, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
     if times == 1:
         return x
     wide = broadcast(expand_dims(x, axis + 1), (*before, extent, times, *after))
     return reshape(wide, (*before, extent * times, *after))
 
 
-def _nearest(extent: int, count: int, scale: float | None, mode: str) -> Array:
+def _nearest(extent: Extent, count: Extent, scale: float | None, mode: str) -> Array:
     # In f32, as torch computes it: another rounding would be another element.
     step = extent / count if scale is None else 1.0 / scale
     number = cast(iota((count,)), f32)
@@ -132,12 +152,12 @@ def _nearest(extent: int, count: int, scale: float | None, mode: str) -> Array:
     return clip(cast(place, i64), 0, extent - 1)
 
 
-def _weighed(x: Array, axis: int, count: int, scale: float | None, mode: str, corners: bool) -> Array:
+def _weighed(x: Array, axis: int, count: Extent, scale: float | None, mode: str, corners: bool) -> Array:
     """Each new element a sum of its neighbours along an axis, weighed by their distances."""
-    extent = fixed_size("interpolate", x, axis)
+    extent = x.shape[axis]
     number = cast(iota((count,)), f64)
     if corners:
-        place = number * ((extent - 1) / (count - 1) if count > 1 else 0.0)
+        place = number * ((extent - 1) / largest(count - 1, 1) if count != 1 else 0.0)
     else:
         place = (number + 0.5) * (extent / count if scale is None else 1.0 / scale) - 0.5
         place = place if mode == "bicubic" else where(place < 0, 0.0, place)
@@ -179,7 +199,7 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None = No
     Shapes: theta (N, 2, 3) and size (N, C, H, W), to (N, H, W, 2); or (N, 3, 4) and (N, C, D, H, W), to
     (N, D, H, W, 3).
     """
-    matrix, extents = as_float(theta), tuple(int(extent) for extent in size)
+    matrix, extents = as_float(theta), tuple(known_extent("affine_grid", "size", extent) for extent in size)
     rank = len(extents) - 2
     if rank not in (2, 3) or matrix.shape != (extents[0], rank, rank + 1):
         raise shape_error(f"affine_grid: {matrix.type} does not fit a size {extents}", matrix)
@@ -234,7 +254,7 @@ def grid_sample(
         # Bicubic takes the elements around the place itself, each moved onto the image alone.
         coordinates.append(at if mode == "bicubic" else _kept(at, extent, padding_mode, bool(align_corners)))
     # Rows of channels, one for each element of all images.
-    count = fixed_size("grid_sample", image, 0) * math.prod(sizes)
+    count = image.shape[0] * math.prod(sizes)
     rows = reshape(moveaxis(image, 1, -1), (count, image.shape[1]))
     if mode == "nearest":
         corners: list[list[tuple[Array, Array | None]]] = [[(round_(stop_gradient(at)), None)] for at in coordinates]
@@ -248,7 +268,7 @@ def grid_sample(
                 corners.append(list(zip(around, _cubic(beyond), strict=True)))
             else:
                 corners.append([(below, 1.0 - beyond), (below + 1.0, beyond)])
-    batch = reshape(iota((fixed_size("grid_sample", image, 0),)), (-1, *[1] * rank))
+    batch = reshape(iota((image.shape[0],)), (-1, *[1] * rank))
     total: Array | None = None
     for chosen in product(*corners):
         flat = batch

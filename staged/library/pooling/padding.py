@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ArgumentError
+from staged.ir.sizes import Extent, largest
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
+from staged.ops.comparisons import clip
+from staged.ops.elementwise import minimum
+from staged.ops.index import take
 from staged.ops.joining import concat
-from staged.ops.promote import as_array, broadcast, fixed_size, shape_error
+from staged.ops.promote import as_array, broadcast, shape_error
 from staged.ops.public import Option, public
+from staged.ops.record import in_range
 from staged.ops.shape import pad as filled_around
 from staged.ops.shape import pad_widths, slice_axis
+from staged.ops.source import arange
 from staged.source import here
 
 MODES = {
@@ -48,7 +55,7 @@ def pad(x: Any, pad_width: Any = None, mode: str = "constant", *, value: Option 
     if mode == "constant":
         return filled_around(array, pad_width, value=0 if value is None else value)
     for axis, (low, high) in enumerate(pad_widths(array, pad_width)):
-        if low or high:
+        if low != 0 or high != 0:
             array = repeated_around(array, axis, low, high, MODES[mode])
     return array
 
@@ -66,22 +73,32 @@ def _from_torch(array: Array, widths: Any) -> tuple[Array, list[tuple[int, int]]
     for place in range(len(given) // 2):
         axis, (low, high) = array.ndim - 1 - place, given[2 * place : 2 * place + 2]
         if low < 0 or high < 0:
-            extent = fixed_size("pad", array, axis)
-            begin, end = max(-low, 0), extent - max(-high, 0)
-            if end < begin:
-                raise shape_error(f"pad={widths!r} cuts more off than axis {axis} of {array.type} has", array)
+            begin, end = max(-low, 0), array.shape[axis] - max(-high, 0)
+            check_sizes(end >= begin, f"pad={widths!r} cuts more off than axis {axis} of {array.type} has", array)
             array = slice_axis(array, axis, begin, end)
         pairs[axis] = (max(int(low), 0), max(int(high), 0))
     return array, pairs
 
 
-def repeated_around(x: Array, axis: int, low: int, high: int, mode: str) -> Array:
+def repeated_around(x: Array, axis: int, low: Extent, high: Extent, mode: str) -> Array:
     """`x` with elements of its own before and after it along an axis: slices forwards, backwards, or of one element."""
-    extent = fixed_size("pad", x, axis)
-    if not extent:
-        raise shape_error(f'pad: axis {axis} of {x.type} has no element to repeat; "constant" can pad it', x)
+    extent = x.shape[axis]
+    check_sizes(extent > 0, f'pad: axis {axis} of {x.type} has no element to repeat; "constant" can pad it', x)
+    if not (isinstance(extent, int) and isinstance(low, int) and isinstance(high, int)):
+        with in_range():
+            return take(x, _places(arange(low + extent + high) - low, extent, mode), axis)
     places = np.pad(np.arange(extent), (low, high), mode=mode)  # type: ignore[call-overload]
     return concat([_run(x, axis, run) for run in _runs(places.tolist())], axis)
+
+
+def _places(at: Array, extent: Extent, mode: str) -> Array:
+    """The places of elements in an array that goes on in both directions."""
+    if mode == "edge":
+        return clip(at, 0, extent - 1)
+    if mode == "wrap":
+        return at % as_array(extent)
+    period = as_array(2 * extent if mode == "symmetric" else largest(2 * extent - 2, 1))
+    return minimum(at % period, (period - 1 if mode == "symmetric" else period) - at % period)
 
 
 def _runs(places: Sequence[int]) -> list[tuple[int, int, int]]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from staged.library.pooling.ranks import sizes
+from staged.ir.sizes import exact_quotient
+from staged.ir.types import Shape
+from staged.library.pooling.ranks import check_windows, sizes
 from staged.ops.array import Array
+from staged.ops.checks import known_extent
 from staged.ops.convolution import Sizes, window_count
 from staged.ops.joining import stack
 from staged.ops.promote import as_array, axis_of, fixed_size, shape_error, whole
@@ -15,12 +19,12 @@ from staged.ops.public import public
 from staged.ops.shape import embed, pad, permute_dims, reshape, slice_axis
 
 
-def _windows(name: str, size: Sizes, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Sizes:
+def _windows(name: str, size: Shape, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Shape:
     """The number of windows along both axes."""
     if min(*kernel, *stride, *dilation) < 1 or min(padding) < 0:
         raise shape_error(f"{name}: kernel {kernel}, stride {stride}, padding {padding}, dilation {dilation} do not go")
     counts = [window_count(size[a], kernel[a], stride[a], padding[a], dilation[a]) for a in (0, 1)]
-    if min(counts) < 1:
+    if 0 in counts:
         raise shape_error(f"{name}: a kernel {kernel} is larger than the padded image {size}")
     return tuple(counts)
 
@@ -41,8 +45,8 @@ def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride
     image, batched = _images("unfold", as_array(x), 4, "(N, C, H, W)")
     kernel, step, edge = sizes(kernel_size, "kernel_size", 2), sizes(stride, "stride", 2), sizes(padding, "padding", 2)
     apart = sizes(dilation, "dilation", 2)
-    size = fixed_size("unfold", image, 2), fixed_size("unfold", image, 3)
-    rows, columns = _windows("unfold", size, kernel, apart, edge, step)
+    rows, columns = _windows("unfold", image.shape[2:], kernel, apart, edge, step)
+    check_windows("unfold", image, (rows, columns))
     wide = pad(image, [(0, 0), (0, 0), (edge[0],) * 2, (edge[1],) * 2])
     taps = []
     for i, j in product(range(kernel[0]), range(kernel[1])):
@@ -121,7 +125,7 @@ def pixel_shuffle(x: Any, upscale_factor: int) -> Array:
     )
     channels = _divided("pixel_shuffle", array, array.ndim - 3, r * r)
     lead, n = array.shape[:-3], array.ndim - 3
-    height, width = fixed_size("pixel_shuffle", array, n + 1), fixed_size("pixel_shuffle", array, n + 2)
+    height, width = array.shape[n + 1 :]
     parts = reshape(array, (*lead, channels, r, r, height, width))
     moved = permute_dims(parts, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
     return reshape(moved, (*lead, channels, height * r, width * r))
@@ -158,15 +162,14 @@ def unflatten(x: Any, dim: int, sizes: Sequence[int]) -> Array:
     """`x` with one axis divided into several of `sizes`; one of these may be -1. torch `unflatten`."""
     array = as_array(x)
     axis = axis_of(dim, array.ndim, "unflatten")
-    wanted = [int(size) for size in sizes]
+    wanted = [known_extent("unflatten", "sizes", size) for size in sizes]
     if wanted.count(-1) > 1:
         raise shape_error(f"unflatten: only one of the sizes {tuple(wanted)} may be -1", array)
-    known = 1
-    for size in wanted:
-        known *= 1 if size == -1 else size
-    extent = fixed_size("unflatten", array, axis)
-    if -1 in wanted and known and extent % known == 0:
-        wanted[wanted.index(-1)] = extent // known
+    known = math.prod(size for size in wanted if size != -1)
+    extent = array.shape[axis]
+    missing = exact_quotient(extent, known) if -1 in wanted else None
+    if missing is not None:
+        wanted[wanted.index(-1)] = missing
     elif -1 in wanted or known != extent:
         raise shape_error(f"unflatten: {tuple(wanted)} does not make up {extent}, axis {dim} of {array.type}", array)
     return reshape(array, (*array.shape[:axis], *wanted, *array.shape[axis + 1 :]))

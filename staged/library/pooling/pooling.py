@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from staged.ir.sizes import Extent, Size, largest, product, smallest
 from staged.ir.types import i64
-from staged.library.pooling.ranks import pooled, sizes
+from staged.library.pooling.ranks import check_windows, pooled, sizes
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
 from staged.ops.choice import where
 from staged.ops.context import bind, bind_all
 from staged.ops.elementwise import maximum, minimum, pow_
@@ -24,7 +26,6 @@ from staged.ops.promote import (
     check_argument,
     check_known,
     dtype_error,
-    fixed_size,
     is_number,
     promoted,
     shape_error,
@@ -66,12 +67,11 @@ def _longer(image: Array, axes: Sequence[Window], value: Any) -> Array:
         return image  # the type rule raises an error
     more = []
     for number, (kernel, stride, padding, dilation, _) in enumerate(axes):
-        extent, reach = fixed_size("pooling", image, 2 + number), dilation * (kernel - 1) + 1
-        count = -(-(extent + 2 * padding - reach) // stride) + 1
-        if (count - 1) * stride >= extent + padding:
-            count -= 1  # it would begin in the padding after the image
-        more.append((0, max(0, (count - 1) * stride + reach - extent - 2 * padding)))
-    return pad(image, [(0, 0), (0, 0), *more], value=value) if any(after for _, after in more) else image
+        extent, reach = image.shape[2 + number], dilation * (kernel - 1) + 1
+        # none begins in the padding after the image
+        count = smallest(-(-(extent + 2 * padding - reach) // stride) + 1, -(-(extent + padding) // stride))
+        more.append((0, largest(0, (count - 1) * stride + reach - extent - 2 * padding)))
+    return pad(image, [(0, 0), (0, 0), *more], value=value) if any(after != 0 for _, after in more) else image
 
 
 # ---- maxima ---------------------------------------------------------------------------------------
@@ -80,16 +80,16 @@ def _longer(image: Array, axes: Sequence[Window], value: Any) -> Array:
 def _check_elements(image: Array, windows: Array, axes: Sequence[Window]) -> None:
     """Raise ShapeError if a window contains padding alone: wide steps can lead over the whole image."""
     for number, (_, stride, padding, dilation, _) in enumerate(axes):
-        extent = fixed_size("max_pool2d", image, 2 + number)
-        for begin in range(-padding, 0, stride)[: fixed_size("max_pool2d", windows, 2 + number)]:
+        extent, count = image.shape[2 + number], windows.shape[2 + number]
+        begins = range(-padding, 0, stride)
+        for begin in begins if isinstance(count, Size) else begins[:count]:
             # From padding before the image to the first place on it; windows that begin on it have an element there.
-            if begin + -(begin // dilation) * dilation >= extent:
-                kernel, edges, apart = zip(*(axis[:1] + axis[2:4] for axis in axes), strict=True)
-                raise shape_error(
-                    f"max_pool2d: with kernel {kernel}, padding {edges}, dilation {apart} a window of {image.type} "
-                    f"has padding alone",
-                    image,
-                )
+            kernel, edges, apart = zip(*(axis[:1] + axis[2:4] for axis in axes), strict=True)
+            message = (
+                f"max_pool2d: with kernel {kernel}, padding {edges}, dilation {apart} a window of {image.type} "
+                f"has padding alone"
+            )
+            check_sizes(begin + -(begin // dilation) * dilation < extent, message, image)
 
 
 def maxima(image: Array, axes: Sequence[Window], ceil_mode: bool, return_indices: bool) -> tuple[Array, Array | None]:
@@ -100,6 +100,7 @@ def maxima(image: Array, axes: Sequence[Window], ceil_mode: bool, return_indices
         lowest = -math.inf if image.dtype.is_float else int(np.iinfo(image.dtype.numpy).min)
         wide = _longer(image, axes, lowest)
     values, places = bind_all(max_pool_op, [wide], **_attrs(axes, "kernel", "stride", "padding", "dilation"))
+    check_windows("max_pool2d", image, values.shape[2:])
     if any(axis.dilation != 1 for axis in axes):
         _check_elements(image, values, axes)
     if not return_indices:
@@ -171,7 +172,7 @@ def max_pool3d(
 # ---- means ----------------------------------------------------------------------------------------
 
 
-def _counted(count: int, extent: int, axis: Window, with_padding: bool, like: Array) -> Array:
+def _counted(count: Extent, extent: Extent, axis: Window, with_padding: bool, like: Array) -> Array:
     """The number of elements of each window along an axis that are inside the image, or inside it and its padding."""
     edge = axis.padding if with_padding else 0
     begin = iota((count,)) * axis.stride - axis.padding
@@ -182,18 +183,14 @@ def means(image: Array, axes: Sequence[Window], ceil_mode: bool = False, with_pa
     """The means of windows of images."""
     wide = _longer(image, axes, 0.0) if ceil_mode else image
     values = bind(avg_pool_op, [wide], **_attrs(axes, "kernel", "stride", "padding"))
+    check_windows("avg_pool2d", image, values.shape[2:])
     size, divisors = axes[0].kernel * axes[1].kernel, [axis.divisor for axis in axes if axis.divisor is not None]
     if divisors:
         return values * (size / math.prod(divisors))
     if wide is image and (with_padding or not any(axis.padding for axis in axes)):
         return values
     # The mean is over all elements of a window; these are those that count.
-    rows, columns = (
-        _counted(
-            fixed_size("pooling", values, 2 + a), fixed_size("pooling", image, 2 + a), axes[a], with_padding, image
-        )
-        for a in (0, 1)
-    )
+    rows, columns = (_counted(values.shape[2 + a], image.shape[2 + a], axes[a], with_padding, image) for a in (0, 1))
     return values * (float(size) / (reshape(rows, (-1, 1)) * columns))
 
 
@@ -299,16 +296,15 @@ def _unpool(rank: int, x: Any, indices: Any, kernel: Any, stride: Any, padding: 
         raise shape_error(f"{name} needs maxima and their places of one shape, got {array.type} and {places.type}")
     if not places.dtype.is_integer:
         raise dtype_error(f"{name} needs integer places, got {places.type}", places)
-    extents = [fixed_size(name, array, axis) for axis in range(array.ndim)]
-    lead, counts = extents[:-rank], extents[-rank:]
+    lead, counts = array.shape[:-rank], array.shape[-rank:]
     if output_size is None:
         axes = _windows(rank, kernel, stride, padding)
         wanted = [(n - 1) * axis.stride + axis.kernel - 2 * axis.padding for n, axis in zip(counts, axes, strict=True)]
     else:
-        wanted = [int(size) for size in output_size][-rank:]
-    if len(wanted) != rank or min(wanted) < 1:
-        raise shape_error(f"{name}: an image of {tuple(wanted)} does not go")
-    planes, area, count = math.prod(lead), math.prod(wanted), math.prod(counts)
+        wanted = [size if isinstance(size, Size) else int(size) for size in output_size][-rank:]
+    for extent in wanted:
+        check_sizes(len(wanted) == rank and extent > 0, f"{name}: an image of {tuple(wanted)} does not go")
+    planes, area, count = product(lead), product(wanted), product(counts)
     # Each place counts from its own plane, in which it must lie.
     own = take_along_axis(broadcast(iota((area,)), (planes, area)), reshape(cast(places, i64), (planes, count)), 1)
     flat = reshape(own + reshape(iota((planes,)), (planes, 1)) * area, (planes * count,))

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from staged.ir.sizes import Extent
 from staged.ir.types import i64
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
 from staged.ops.convolution import Sizes
 from staged.ops.index import take_along_axis
-from staged.ops.promote import cast, fixed_size, shape_error, whole
+from staged.ops.promote import cast, shape_error, whole
 from staged.ops.shape import expand_dims, flatten, reshape, squeeze
 
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
@@ -35,6 +37,13 @@ def with_batch(name: str, x: Array, rank: int) -> Array:
     return reshape(x, (1, *x.shape)) if x.ndim == rank + 1 else x
 
 
+def check_windows(name: str, x: Array, counts: Sequence[Extent]) -> None:
+    """Check that a window fits into the images, along each axis whose size the program finds."""
+    for count in counts:
+        if not isinstance(count, int):  # for those that are known the type rule raises an error
+            check_sizes(count > 0, f"{name}: the kernel is larger than the padded input {x.type}", x)
+
+
 def pooled(
     name: str, x: Array, axes: Sequence[Any], whole: Any, pool: Callable[..., tuple[Array, Array | None]]
 ) -> Any:
@@ -50,14 +59,14 @@ def pooled(
         # (N, C, D, H, W) -> (N, C * D, H, W) -> (N, C, D, h * w) -> (N, C, d, h * w) -> (N, C, d, h, w)
         planes, inner = pool(flatten(array, 1, 2), axes[1:])
         inner = None if inner is None else cast(inner, i64)
-        rows, columns = fixed_size(name, planes, 2), fixed_size(name, planes, 3)
+        rows, columns = planes.shape[2:]
         values, places = pool(reshape(planes, (*array.shape[:3], rows * columns)), (axes[0], whole))
         shape = (*array.shape[:2], values.shape[2], rows, columns)
         values = reshape(values, shape)
         if inner is not None and places is not None:
             by_channel, at = reshape(inner, (*array.shape[:3], rows, columns)), cast(places, i64)
             first = reshape(take_along_axis(flatten(by_channel, 2), flatten(at, 2), 2), at.shape)
-            area = fixed_size(name, array, 3) * fixed_size(name, array, 4)
+            area = array.shape[3] * array.shape[4]
             places = reshape(at // (rows * columns) * area + first, shape)
     else:
         values, places = pool(*((array, axes) if rank == 2 else (expand_dims(array, -2), (whole, *axes))))

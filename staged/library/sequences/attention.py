@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from staged.ir.types import DType, TensorType, i32, i64, shape_text
+from staged.ir.sizes import Extent, Size, bounds_of, exact_quotient, largest, product, smallest, surely
+from staged.ir.types import DType, ExtentT, Shape, TensorType, i32, i64, shape_text
 from staged.library.draws.random import bernoulli_of, key_of
 from staged.library.sequences.loop import named, scan, window, with_window
 from staged.ops.array import Array
@@ -39,6 +40,7 @@ from staged.ops.promote import (
     check_real,
     constant,
     dtype_error,
+    fixed_size,
     is_number,
     promoted,
     shape_error,
@@ -53,32 +55,27 @@ BLOCKS = (192, 512)
 CAUSAL_BLOCKS = (192, 256)
 """The same with `causal`: of shorter blocks fewer scores are computed that no query sees."""
 
-Sizes = tuple[int, ...]
-
-
-def _sizes(x: Array) -> Sizes:
-    """The shape of x, whose extents are all known while staging."""
-    return tuple(int(extent) for extent in x.shape)  # type: ignore[arg-type]  # no Dim is left in here
-
 
 # ---- blocks ---------------------------------------------------------------------------------------
 
 
-def parted(extent: int, most: int, step: int) -> tuple[int, int]:
+def parted(extent: ExtentT, most: int, step: int) -> tuple[ExtentT, ExtentT]:
     """The number of blocks, and their extent: a multiple of `step` where there are several."""
-    count = max(-(-extent // most), 1)
-    if count == 1:
+    if bounds_of(extent)[1] <= most:
         return 1, extent
+    if isinstance(extent, Size):
+        return -(-extent // most), largest(smallest(extent, most), 1)
+    count = -(-extent // most)
     return count, -(-extent // (count * step)) * step
 
 
-def index_of(own: Sizes, all_: Sizes, n: Any) -> Any:
+def index_of(own: Shape, all_: Shape, n: Any) -> Any:
     """The index in an array with leading axes `own` of element `n` of leading axes `all_`, which has operators."""
     own = (1,) * (len(all_) - len(own)) + own
     if own == all_:
         return n
     total: Any = 0
-    stride, own_stride = math.prod(all_), math.prod(own)
+    stride, own_stride = product(all_), product(own)
     for position, (extent, own_extent) in enumerate(zip(all_, own, strict=True)):
         stride, own_stride = stride // extent, own_stride // own_extent
         if own_extent == 1:
@@ -99,33 +96,35 @@ class _Plan:
         self.causal, self.scale, self.p = attrs["causal"], attrs["scale"], attrs["p"]
         parts, blocks = attrs["parts"], attrs["blocks"]
         self.dtype = q.dtype
-        self.lead, self.own = _sizes(q)[:-2], {"k": _sizes(k)[:-2], "v": _sizes(v)[:-2]}
-        self.heads, self.rows, self.cols = math.prod(self.lead), _sizes(q)[-2], _sizes(k)[-2]
+        self.lead, self.own = q.shape[:-2], {"k": k.shape[:-2], "v": v.shape[:-2]}
+        self.heads, self.rows, self.cols = product(self.lead), q.shape[-2], k.shape[-2]
+        self.most = blocks[1]
         self.nq, self.bq = parted(self.rows, blocks[0], 12)
         self.nk, self.bk = parted(self.cols, blocks[1], 16)
         self.mask = rest[0] if "m" in parts else None
+        self.may_see_nothing = self.mask is not None or self.rows != self.cols and not surely(lambda: self.cols > 0)
         self.key = rest[-2:] if "r" in parts else None
         (self.q,) = named(scaled_q=self.flat(q, self.nq * self.bq) * self.scale)
         self.k, self.v = self.flat(k, self.nk * self.bk), self.flat(v, self.nk * self.bk)
         if self.mask is not None:
-            self.own["m"] = _sizes(self.mask)[:-2]
-            self.mask_shape = _sizes(self.mask)[-2:]
+            self.own["m"] = self.mask.shape[:-2]
+            self.mask_shape = self.mask.shape[-2:]
             tall = self.nq * self.bq if self.mask_shape[0] == self.rows else 1
             wide = self.nk * self.bk if self.mask_shape[1] == self.cols else 1
             self.flat_mask = self.flat(self.mask, tall, wide)
 
-    def flat(self, x: Array, *extents: int) -> Array:
+    def flat(self, x: Array, *extents: Extent) -> Array:
         """x with one leading axis, and zeros up to the given extents of the axes after it."""
-        *lead, rows, cols = _sizes(x)
-        x = reshape(x, (math.prod(lead), rows, cols))
+        *lead, rows, cols = x.shape
+        x = reshape(x, (product(lead), rows, cols))
         for axis, extent in enumerate(extents, 1):
-            if (rows, cols)[axis - 1] < extent:
+            if (rows, cols)[axis - 1] != extent:
                 x = pad_axis(x, axis, 0, extent - (rows, cols)[axis - 1], False if x.dtype.is_bool else 0)
         return x
 
     def unpadded(self, x: Array, like: Array) -> Array:
         """The opposite of `flat`."""
-        return reshape(slice_axis(x, 1, 0, _sizes(like)[-2]), like.shape)
+        return reshape(slice_axis(x, 1, 0, like.shape[-2]), like.shape)
 
     def queries(self, x: Array, n: Array, i: Array) -> Array:
         """The rows of block i of queries, or of something with a row for each query."""
@@ -146,21 +145,21 @@ class _Plan:
             new = window(x, at, new.shape) + new
         return named(placed=with_window(x, at, new))[0]
 
-    def mask_at(self, n: Array, i: Array, j: Array) -> tuple[tuple[Any, ...], Sizes]:
+    def mask_at(self, n: Array, i: Array, j: Array) -> tuple[tuple[Any, ...], Shape]:
         """The place of the mask of a block of scores, and its shape."""
-        rows, cols = _sizes(self.flat_mask)[1:]
+        rows, cols = self.flat_mask.shape[1:]
         at = (index_of(self.own["m"], self.lead, n), 0 if rows == 1 else i * self.bq, 0 if cols == 1 else j * self.bk)
         return at, (1 if rows == 1 else self.bq, 1 if cols == 1 else self.bk)
 
     def last_key(self, i: Array, j: Array) -> Array | None:
         """The number within block j of the last key that each query of block i sees, i32; None where it sees all."""
         end = self.cols - 1
-        ragged = self.nk * self.bk > self.cols
+        ragged = self.nk * self.bk != self.cols
         if not self.causal:
             return cast(end - j * self.bk, i32) if ragged else None
         last = reshape(arange(self.bq, dtype=i32), (self.bq, 1)) + cast(i * self.bq, i32)
-        if ragged and self.rows > self.cols:
-            last = minimum(last, end)
+        if ragged and not surely(lambda: self.rows <= self.cols):
+            last = minimum(last, end if isinstance(end, int) else cast(as_array(end), i32))
         return last - cast(j * self.bk, i32)
 
     def scores(self, qi: Array, kj: Array, n: Array, i: Array, j: Array, whole: bool = False) -> Array:
@@ -175,8 +174,8 @@ class _Plan:
         return s
 
     def finite(self, top: Array) -> Array:
-        """A row's largest score, 0 if it sees no key: only a mask can hide all."""
-        return top if self.mask is None else where(top == -math.inf, 0.0, top)
+        """A row's largest score, 0 if it sees no key: a mask may hide all, or there is none."""
+        return where(top == -math.inf, 0.0, top) if self.may_see_nothing else top
 
     def dropped(self, p: Array, n: Array, i: Array, j: Array) -> Array:
         """Shares with dropout: each block draws from a stream of its own."""
@@ -195,12 +194,14 @@ class _Plan:
 
     def whole(self, i: Array) -> Any:
         """The number of first blocks of keys of which each query of block i sees all, but for a mask."""
-        seen = self.cols // self.bk
+        seen = (
+            self.cols // self.bk if isinstance(self.bk, int) else largest(self.cols // self.most, smallest(self.nk, 1))
+        )
         return minimum((i * self.bq + 1) // self.bk, seen) if self.causal else seen
 
     def begins(self, j: Array) -> Any:
         """The first block of queries that sees block j of keys; some may be none's."""
-        return minimum((j * self.bk) // self.bq, self.nq) if self.causal and self.nk > 1 else 0
+        return minimum((j * self.bk) // largest(self.bq, 1), self.nq) if self.causal and self.nk != 1 else 0
 
 
 def _first() -> Array:
@@ -218,7 +219,7 @@ def _loop(
     )
 
 
-def _numbers(shape: Sizes, dtype: DType, value: float) -> Array:
+def _numbers(shape: Shape, dtype: DType, value: float) -> Array:
     return broadcast(cast(as_array(value), dtype), shape)
 
 
@@ -296,7 +297,7 @@ def _attention(q: Array, k: Array, v: Array, *rest: Array, **attrs: Any) -> tupl
                 return _loop("j", end - whole, state, lambda t, *state: some_keys(t + whole, *state), hints)
 
             m, total, mean = one_block() if plan.nk == 1 else all_keys()
-            if plan.mask is not None:
+            if plan.may_see_nothing:
                 m, total = where(total == 0, 0.0, m), where(total == 0, 1.0, total)
             mean, logs = named(mean=mean / total, logs=m + log(total))
             return [plan.with_queries(out, mean, n, i), plan.with_queries(lse, logs, n, i)]
@@ -375,7 +376,7 @@ def _mask_backward(*operands: Array, **attrs: Any) -> tuple[Array, ...]:
             def some_keys(j: Array, d_mask: Array) -> list[Array]:
                 new = plan.d_scores(plan.shares(n, i, j), n, i, j)
                 at, shape = plan.mask_at(n, i, j)
-                axes = tuple(axis for axis in (0, 1) if shape[axis] < (plan.bq, plan.bk)[axis])
+                axes = tuple(axis for axis in (0, 1) if shape[axis] != (plan.bq, plan.bk)[axis])
                 if axes:
                     new = sum_(new, axes, keepdims=True)
                 return [with_window(d_mask, at, window(d_mask, at, shape) + new)]
@@ -394,12 +395,12 @@ def _mask_backward(*operands: Array, **attrs: Any) -> tuple[Array, ...]:
 
 def _leading(name: str, x: Array, query: Array, groups: bool) -> None:
     """Check that the leading axes of keys or values go with those of the queries."""
-    own, theirs = _sizes(x)[:-2], _sizes(query)[:-2]
+    own, theirs = x.shape[:-2], query.shape[:-2]
     wide = (1,) * (len(own) - len(theirs)) + theirs
     for axis in range(-len(own), 0):
         extent, wanted = own[axis], wide[axis]
         heads = axis == -1
-        shared = heads and extent > 0 and wanted % extent == 0
+        shared = heads and surely(lambda: extent > 0 and exact_quotient(wanted, extent) is not None)  # noqa: B023
         # A head of queries is not repeated for groups of them.
         goes = extent in (1, wanted) or (shared if groups and heads else wanted == 1)
         if not goes:
@@ -410,7 +411,7 @@ def _leading(name: str, x: Array, query: Array, groups: bool) -> None:
             raise shape_error(f"attention: {name} {x.type} does not go with query {query.type}", query, x, hint=hint)
 
 
-def _mask_for(attn_mask: Any, query: Array, lead: Sizes, cols: int) -> Array:
+def _mask_for(attn_mask: Any, query: Array, lead: Shape, cols: Extent) -> Array:
     mask = as_array(attn_mask)
     if mask.dtype.is_float and mask.type.weak:
         mask = cast(mask, query.dtype)
@@ -421,7 +422,7 @@ def _mask_for(attn_mask: Any, query: Array, lead: Sizes, cols: int) -> Array:
             mask,
             hint=f"cast it: `st.astype(attn_mask, st.bool)` or `st.{query.dtype}`",
         )
-    wanted = (*lead, _sizes(query)[-2], cols)
+    wanted = (*lead, query.shape[-2], cols)
     shape = (1,) * (2 - mask.ndim) + mask.shape
     if len(shape) > len(wanted) or any(
         extent not in (1, whole) for extent, whole in zip(shape[::-1], wanted[::-1], strict=False)
@@ -467,12 +468,6 @@ def scaled_dot_product_attention(
     for name, x in (("query", q), ("key", k), ("value", v)):
         if x.ndim < 2:
             raise shape_error(f"attention: {name} is (*N, length, features), got {x.type}", x)
-        if not x.type.is_static:
-            raise shape_error(
-                f"attention: {name} has a size that is known when the program runs, {x.type}",
-                x,
-                hint="pass arrays of the largest size, with `attn_mask` for what is there",
-            )
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         raise shape_error(
             f"attention needs query and key of one width, and as many values as keys, got {q.type}, {k.type}, {v.type}",
@@ -488,12 +483,12 @@ def scaled_dot_product_attention(
         _leading(name, x, q, bool(enable_gqa))
     last = 2 + bool(enable_gqa)
     parts_of = (x.shape[:-last] + (1,) * (last - 2) for x in (k, v) if x.ndim >= last)
-    lead = tuple(map(int, broadcast_shapes(q.shape[:-2], *parts_of)))  # type: ignore[arg-type]
+    lead = broadcast_shapes(q.shape[:-2], *parts_of)
     q = broadcast(q, (*lead, *q.shape[-2:]))
     rest: list[Array] = []
     parts = ""
     if attn_mask is not None:
-        rest.append(_mask_for(attn_mask, q, lead, _sizes(k)[-2]))
+        rest.append(_mask_for(attn_mask, q, lead, k.shape[-2]))
         parts += "m"
     if 0 in (*lead, *q.shape[-2:-1], *v.shape[-2:]) or dropout_p == 1:
         return zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
@@ -501,7 +496,7 @@ def scaled_dot_product_attention(
         seed, _, counter = key_of(generator)
         rest += [seed, counter]
         parts += "r"
-    usual = 1.0 / math.sqrt(_sizes(q)[-1] or 1)
+    usual = 1.0 / math.sqrt(fixed_size("attention", q, -1) or 1)
     return _attention(
         q,
         k,

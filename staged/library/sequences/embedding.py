@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from staged.errors import ArgumentError
+from staged.ir.sizes import Extent
 from staged.ir.types import i64
-from staged.library.linalg.matrices import stop_unless
 from staged.library.statistics.counting import searchsorted
 from staged.library.statistics.scatter_reduce import segment_max, segment_sum
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes, stop_unless
 from staged.ops.choice import where
 from staged.ops.elementwise import maximum
 from staged.ops.index import integers, take
-from staged.ops.promote import as_array, cast, check_argument, fixed_size, shape_error
+from staged.ops.promote import as_array, cast, check_argument, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import max_, sum_
 from staged.ops.shape import expand_dims
@@ -22,7 +24,7 @@ from staged.ops.source import arange, zeros
 _MODES = ("sum", "mean", "max")
 
 
-def _bags(x: Array, offsets: Any, include_last_offset: bool) -> tuple[Array, int]:
+def _bags(x: Array, offsets: Any, include_last_offset: bool) -> tuple[Array, Extent]:
     """(the bag of each index of a vector, the number of bags); an index after the last offset is in none."""
     if offsets is None:
         raise shape_error(
@@ -33,10 +35,10 @@ def _bags(x: Array, offsets: Any, include_last_offset: bool) -> tuple[Array, int
     starts = integers(offsets, "embedding_bag")
     if starts.ndim != 1 or starts.shape == (0,):
         raise shape_error(f"embedding_bag takes a vector of offsets, got {starts.type}", starts)
-    count = fixed_size("embedding_bag", starts, 0) - bool(include_last_offset)
+    count = starts.shape[0] - int(include_last_offset)
     stop_unless(starts[0] == 0, "embedding_bag: the first offset is 0")
     stop_unless(starts[1:] >= starts[:-1], "embedding_bag: offsets do not decrease")
-    bag = searchsorted(starts, arange(fixed_size("embedding_bag", x, 0), dtype=starts.dtype), "right") - 1
+    bag = searchsorted(starts, arange(x.shape[0], dtype=starts.dtype), "right") - 1
     return bag, count
 
 
@@ -77,12 +79,12 @@ def embedding_bag(
         rows = rows * expand_dims(shares, -1)
     counts = indices == indices
     if padding_idx is not None:
-        count = fixed_size("embedding_bag", table, 0)
-        check_argument(
-            -count <= padding_idx < count, f"embedding_bag: padding_idx is one of {count} rows, got {padding_idx}"
-        )
+        count = table.shape[0]
+        for fits in (-count <= padding_idx, padding_idx < count):
+            message = f"embedding_bag: padding_idx is one of {count} rows, got {padding_idx}"
+            check_sizes(fits, message, error=ArgumentError)
         place = cast(indices, i64)
-        counts = where(place < 0, place + count, place) != padding_idx % count
+        counts = where(place < 0, place + count, place) != (padding_idx + count if padding_idx < 0 else padding_idx)
     if indices.ndim == 1:
         bag, number = _bags(indices, offsets, include_last_offset)
         place = where(counts, bag, -1)

@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from staged.ir.nodes import Label, Op
+from staged.ir.sizes import Extent, Size
 from staged.ir.structure import FOR, WHILE
 from staged.ir.types import Shape, TensorType, i64
 from staged.library.elementwise.complex_numbers import join, parts
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind, current_context
 from staged.ops.dynamic_slice import dynamic_slice_op, dynamic_update_op
-from staged.ops.promote import constant
+from staged.ops.promote import as_array, cast, constant
 from staged.ops.record import RecordContext
 from staged.ops.shape import reshape
 
@@ -48,7 +49,7 @@ def _part_hints(hints: Sequence[str], like: Sequence[Array]) -> list[str]:
 
 
 def scan(
-    count: int | Array,
+    count: Extent | Array,
     initial: Sequence[Array],
     body: Body,
     hints: Sequence[str],
@@ -59,7 +60,7 @@ def scan(
     types.
 
     `t` is an i64 scalar that counts up from 0, or down from `count - 1`; `hints` name the carried arrays in generated
-    text, `index` names t there. `count` may be an i64 scalar of the program, for a loop that counts up. The body must
+    text, `index` names t there. `count` may be an i64 scalar of the program. The body must
     have no exits, and no effects that a caller must know.
     """
     if any(x.dtype.is_complex for x in initial):
@@ -74,22 +75,21 @@ def scan(
     context = current_context()
     if not isinstance(context, RecordContext):
         carried = tuple(initial)
+        assert not isinstance(count, Size), "sizes are known outside of programs"
         count = int(count)
         for t in range(count):
             carried = tuple(body(constant(count - 1 - t if backwards else t, _INDEX), *carried))
         return carried
     builder = context.builder
-    start, stop, step = (
-        context.value_of(bound if isinstance(bound, Array) else constant(bound, _INDEX)) for bound in (0, count, 1)
-    )
+    end = constant(count, _INDEX) if isinstance(count, int) else cast(as_array(count), i64)
+    start, stop, step = map(context.value_of, (constant(0, _INDEX), end, constant(1, _INDEX)))
     values = [context.value_of(array) for array in initial]
     types = [value.type for value in values]
     with builder.block([_INDEX, *types], [index, *hints]) as opened:
         number, *arrays = (context.handle(param) for param in opened.params)
         place: Array = number
         if backwards:
-            assert isinstance(count, int), "a loop of the program's count goes upwards"
-            place = constant(count - 1, _INDEX) - place
+            place = (constant(count - 1, _INDEX) if isinstance(count, int) else end - 1) - place
         made = [context.value_of(array) for array in body(place, *arrays)]
         assert [value.type for value in made] == types, "a carried array changes its type"
         builder.end("yield", made)

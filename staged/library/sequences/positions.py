@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from staged.errors import ArgumentError
 from staged.ir.types import f32
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
+from staged.ops.dimension import as_extent
 from staged.ops.elementwise import abs_, cos, exp, sin
 from staged.ops.joining import concat, stack
 from staged.ops.promote import as_array, as_float, cast, check_argument, check_dtype, fixed_size, shape_error, whole
@@ -26,7 +29,7 @@ def rotary(x: Any, positions: Any = None, base: float = 10000.0, interleaved: bo
     array = as_float(x)
     if array.ndim < 2:
         raise shape_error(f"rotary takes (..., L, E), got {array.type}", array)
-    rows, width = fixed_size("rotary", array, array.ndim - 2), fixed_size("rotary", array, array.ndim - 1)
+    rows, width = array.shape[-2], fixed_size("rotary", array, array.ndim - 1)
     if width % 2:
         raise shape_error(f"rotary turns pairs of features, got {array.type}", array, hint="their number is even")
     at = arange(rows) if positions is None else as_array(positions)
@@ -46,18 +49,20 @@ def rotary(x: Any, positions: Any = None, base: float = 10000.0, interleaved: bo
 
 
 @public("alibi")
-def alibi(heads: int, queries: int, keys: int, dtype: Any = f32) -> Array:
+def alibi(heads: int, queries: Any, keys: Any, dtype: Any = f32) -> Array:
     """A mask for attention, (heads, queries, keys): each head subtracts its slope times the distance of a query and a
     key.
 
     The slopes are 2^(-8 / heads), its square, ..., for a power of two; for other counts those of the next lower power
     of two, and then every other one of the next higher. Source: Press, Smith and Lewis, Train short, test long, 2021.
     """
-    heads, queries, keys = whole(heads), whole(queries), whole(keys)
-    check_argument(
-        all(isinstance(n, int) and n >= 0 for n in (heads, queries, keys)),
-        f"alibi takes numbers of heads, queries and keys known while staging, got {heads!r}, {queries!r}, {keys!r}",
+    heads, queries, keys = whole(heads), as_extent(queries), as_extent(keys)
+    message = (
+        f"alibi takes numbers of heads, queries and keys known while staging, got {heads!r}, {queries!r}, {keys!r}"
     )
+    check_argument(isinstance(heads, int) and queries is not None and keys is not None, message)
+    for n in (heads, queries, keys):
+        check_sizes(n >= 0, message, error=ArgumentError)
     wanted = check_dtype(dtype)
     lower = 2 ** int(math.log2(max(heads, 1)))
     slopes = [2.0 ** (-8.0 * (n + 1) / lower) for n in range(lower)]

@@ -17,6 +17,7 @@ from staged.ir.types import Shape
 from staged.library.elementwise.activations import relu, sigmoid
 from staged.library.sequences.loop import named, row, scan, with_row
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
 from staged.ops.choice import select
 from staged.ops.composite import composite
 from staged.ops.contraction import matrix_product
@@ -55,7 +56,9 @@ def _before(ys: Array, h0: Array, reverse: bool) -> Array:
     """The state that each step began with: ys moved on by one step, and h0."""
     first = reshape(h0, (1, *h0.shape))
     steps_ = ys.shape[0]
-    assert isinstance(steps_, int)
+    if not isinstance(steps_, int):  # the normal form of `N - 1 + 1` rows is `N` if `N - 1` is not the size of a slice
+        start = 1 if reverse else 0
+        return slice_axis(concat([ys, first] if reverse else [first, ys]), 0, start, start + steps_)
     if reverse:
         return concat([slice_axis(ys, 0, 1, steps_), first])
     return concat([first, slice_axis(ys, 0, 0, steps_ - 1)])
@@ -90,7 +93,6 @@ def _lstm_backward(*operands: Array, reverse: bool, biases: int, given: str) -> 
     x, h0, c0, w_ih, w_hh, *rest = operands[len(given) :]
     ys, gates, cells = rest[biases:]
     count = x.shape[0]
-    assert isinstance(count, int)
     before, cells_before = _before(ys, h0, reverse), _before(cells, c0, reverse)
 
     def step(t: Array, d_h: Array, d_c: Array, d_pre: Array) -> list[Array]:
@@ -136,7 +138,6 @@ def _lstm_vjp(cts: Any, results: Any, *operands: Array, reverse: bool) -> list[A
 def _lstm(x: Array, h0: Array, c0: Array, w_ih: Array, w_hh: Array, *biases: Array, reverse: bool) -> tuple[Array, ...]:
     """(ys, last h, last c), then the gates (T, N, 4 H) and the cells (T, N, H) of each step."""
     count = x.shape[0]
-    assert isinstance(count, int)
     pre = _from_input(x, w_ih, biases[0] + biases[1] if biases else None)
 
     def step(t: Array, h: Array, c: Array, ys: Array, gates: Array, cells: Array) -> list[Array]:
@@ -162,7 +163,6 @@ def _gru_backward(*operands: Array, reverse: bool, biases: int, given: str) -> t
     x, h0, w_ih, w_hh, *rest = operands[len(given) :]
     ys, gates, candidates = rest[biases:]
     count = x.shape[0]
-    assert isinstance(count, int)
     before = _before(ys, h0, reverse)
 
     def step(t: Array, d_h: Array, d_pre: Array, d_hidden: Array) -> list[Array]:
@@ -217,7 +217,6 @@ def _gru_vjp(cts: Any, results: Any, *operands: Array, reverse: bool) -> list[Ar
 def _gru(x: Array, h0: Array, w_ih: Array, w_hh: Array, *biases: Array, reverse: bool) -> tuple[Array, ...]:
     """(ys, last h), then the gates (T, N, 3 H), and the state's contribution to the candidates (T, N, H)."""
     count = x.shape[0]
-    assert isinstance(count, int)
     pre = _from_input(x, w_ih, biases[0] if biases else None)
 
     def step(t: Array, h: Array, ys: Array, gates: Array, candidates: Array) -> list[Array]:
@@ -247,7 +246,6 @@ def _rnn_backward(*operands: Array, reverse: bool, biases: int, given: str, nonl
     x, h0, w_ih, w_hh, *rest = operands[len(given) :]
     (ys,) = rest[biases:]
     count = x.shape[0]
-    assert isinstance(count, int)
 
     def step(t: Array, d_h: Array, d_pre: Array) -> list[Array]:
         if "y" in cts:
@@ -283,7 +281,6 @@ def _rnn(
 ) -> tuple[Array, ...]:
     """(ys, last h)."""
     count = x.shape[0]
-    assert isinstance(count, int)
     pre = _from_input(x, w_ih, biases[0] + biases[1] if biases else None)
     squash = tanh if nonlinearity == "tanh" else relu
 
@@ -310,15 +307,9 @@ def _operands(
             f"{name} needs an input of (T, N, I), got {sequence.type}", sequence, hint="the first axis is the steps"
         )
     count, batch, inputs = sequence.shape
-    if not isinstance(count, int) or not isinstance(batch, int) or count < 1:
-        raise shape_error(
-            f"{name} needs at least one step, and a number of steps and a batch that are fixed while staging, got "
-            f"{sequence.type}",
-            sequence,
-            hint="check the number of steps before: `if len(x):`",
-        )
+    needs = f"{name} needs at least one step, got {sequence.type}"
+    check_sizes(count > 0, needs, sequence, hint="check the number of steps before: `if len(x):`")
     hidden = state_weight.shape[-1] if state_weight.ndim == 2 else 0
-    assert isinstance(hidden, int)
     wide = gates * hidden
     parts: list[tuple[str, Array, Shape]] = [
         ("w_ih", input_weight, (wide, inputs)),

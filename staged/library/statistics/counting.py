@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from staged.ir.types import bool_, f32, f64, i32, i64
+from staged.ir.sizes import Extent, largest, smallest
+from staged.ir.types import bool_, bound, f32, f64, i32, i64
 from staged.library.statistics.cumulative import cumsum
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import where
 from staged.ops.comparisons import clip, logical_and, logical_or, not_equal
 from staged.ops.elementwise import isfinite, isinf, isnan, maximum, minimum
@@ -22,7 +24,6 @@ from staged.ops.promote import (
     check_argument,
     check_known,
     dtype_error,
-    fixed_size,
     handle,
     promoted,
     shape_error,
@@ -31,7 +32,7 @@ from staged.ops.promote import (
 )
 from staged.ops.public import Option, public
 from staged.ops.reduction import any_, max_, min_, sum_
-from staged.ops.shape import expand_dims, reshape
+from staged.ops.shape import expand_dims, pad_axis, reshape, slice_axis
 from staged.ops.sorting import ordered
 from staged.ops.source import arange, full, iota, zeros
 from staged.ops.wide_numbers import comparable, holding, settled
@@ -59,14 +60,16 @@ def searchsorted(
         rows = take_along_axis(rows, order, -1)
     if not rows.ndim or rows.ndim > 1 and rows.shape[:-1] != values.shape[:-1]:
         raise shape_error(f"searchsorted: {rows.type} is no sorted row for each row of {values.type}", rows, values)
-    n = fixed_size("searchsorted", rows, -1)
+    n = rows.shape[-1]
+    if not isinstance(n, int):  # so that there is an element to compare with
+        rows = pad_axis(rows, rows.ndim - 1, 0, 1, 0)
     after_equals = right or side == "right"
     shape, is_row = values.shape, rows.ndim == 1
     values = reshape(values, (-1,)) if is_row else values
     place = broadcast(cast(as_array(0), i64), values.shape)
-    for step in reversed([1 << bit for bit in range(n.bit_length())]):
+    for step in reversed([1 << bit for bit in range(bound(n).bit_length() if n != 0 else 0)]):
         further = place + step
-        at = minimum(further, n) - 1
+        at = minimum(further, n) - 1 if isinstance(n, int) else clip(further, 1, n + 1) - 1
         found = take(rows, at, 0) if is_row else take_along_axis(rows, at, -1)
         before = found <= values if after_equals else found < values
         if rows.dtype.is_float:
@@ -96,9 +99,10 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     first and last of `fp`; with a `period` it repeats, and points need no order. Derivatives by x, xp and fp.
     """
     place, points, values = (as_float(each) for each in promoted(x, xp, fp))
-    count = fixed_size("interp", points, 0) if points.ndim == 1 else 0
-    if points.ndim != 1 or values.shape != points.shape or not count:
-        raise shape_error(f"interp takes points as two vectors, got {points.type} and {values.type}", points, values)
+    message = f"interp takes points as two vectors, got {points.type} and {values.type}"
+    check_sizes(points.ndim == 1 and values.shape == points.shape, message, points, values)
+    count = points.shape[0]
+    check_sizes(count > 0, message, points, values)
     if period is not None:
         check_argument(period != 0, "interp: the period is not 0")
         length = abs(period)
@@ -108,7 +112,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         points = concat([points[-1:] - length, points, points[:1] + length], 0)
         values = concat([values[-1:], values, values[:1]], 0)
         count, left, right = count + 2, None, None
-    above = clip(searchsorted(points, place, "right"), min(1, count - 1), count - 1)
+    above = clip(searchsorted(points, place, "right"), smallest(1, count - 1), count - 1)
     below = maximum(above - 1, 0)
     flat = reshape(above, (-1,)), reshape(below, (-1,))
     x1, x0 = (reshape(take(points, at, 0), place.shape) for at in flat)
@@ -136,24 +140,25 @@ def isin(x: Any, test: Any, *, invert: bool = False) -> Array:
 
 
 @public("bincount")
-def bincount(x: Any, weights: Any = None, *, length: int) -> Array:
+def bincount(x: Any, weights: Any = None, *, length: Extent) -> Array:
     """The counts of 0 ... `length` - 1 in a vector of integers, or the sums of their `weights`. JAX `bincount`.
 
     Other integers are not counted. Counts are i64.
     """
     values = as_array(x)
-    check_known("bincount", "length", length)
-    length = int(length)
+    size = known_extent("bincount", "length", length)
     if not values.dtype.is_integer:
         raise dtype_error(
             f"bincount needs integers, got {values.type}", values, hint="cast them: `st.astype(x, st.i64)`"
         )
     if values.ndim != 1:
         raise shape_error(f"bincount takes a vector, got {values.type}", values, hint="`x.reshape(-1)` is one")
-    counted = logical_and(values >= 0, values < length)
+    counted = logical_and(values >= 0, values < size)
     parts = cast(counted, i64) if weights is None else where(counted, weights, 0)
-    total = zeros((length + 1,), dtype=parts.dtype)
-    return scatter_add(total, where(counted, holding(values, length), length), parts)[:length]
+    total = scatter_add(
+        zeros((size + 1,), dtype=parts.dtype), where(counted, holding(values, bound(size)), size), parts
+    )
+    return slice_axis(total, 0, 0, size)
 
 
 @public("histogram")
@@ -183,9 +188,8 @@ def histogram(
         if shown.ndim != 1:
             raise shape_error(f"histogram takes a number of bins or a vector of edges, got {shown.type}", shown)
         values, edges = promoted(reshape(as_array(x), (-1,)), shown)
-    count = fixed_size("histogram", edges, 0) - 1
-    if count < 1:
-        raise shape_error(f"histogram needs two edges or more, got {edges.type}", edges)
+    count = edges.shape[0] - 1
+    check_sizes(count > 0, f"histogram needs two edges or more, got {edges.type}", edges)
     place = minimum(searchsorted(edges, values, "right") - 1, count - 1)
     outside = ~logical_and(values >= edges[0], values <= edges[-1])
     heavy = None if weights is None else reshape(as_array(settled(x, weights)[1] if is_real else weights), (-1,))
@@ -214,9 +218,9 @@ def _places(mask: Array, size: int, name: str) -> tuple[Array, Array]:
     """(the places of the first `size` true elements of a vector, which of these there are)."""
     check_known(name, "size", size)
     size = int(size)
-    n = fixed_size(name, mask, 0)
+    n = mask.shape[0]
     place = searchsorted(cumsum(mask), arange(1, size + 1))
-    return clip(place, 0, max(n - 1, 0)), place < n
+    return clip(place, 0, largest(n - 1, 0)), place < n
 
 
 @public("nonzero")
@@ -226,11 +230,11 @@ def nonzero(x: Any, *, size: int, fill_value: int = 0) -> tuple[Array, ...]:
     In row-major order; where there are fewer, the rest is `fill_value`.
     """
     array = as_array(x)
-    shape = [fixed_size("nonzero", array, axis) for axis in range(array.ndim)]
+    shape = array.shape
     place, is_there = _places(reshape(not_equal(array, 0), (-1,)), size, "nonzero")
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return tuple(
-        where(is_there, place // max(stride, 1) % max(extent, 1), fill_value)
+        where(is_there, place // largest(stride, 1) % largest(extent, 1), fill_value)
         for stride, extent in zip(strides, shape, strict=True)
     )
 

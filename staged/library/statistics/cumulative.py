@@ -14,20 +14,20 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError
 from staged.ir.declaration import prims
-from staged.ir.types import NUMBER_DTYPES, TensorType, bool_, f32, f64, i64
+from staged.ir.types import NUMBER_DTYPES, TensorType, bool_, bound, f32, f64, i64
 from staged.library.elementwise.complex_numbers import complex_form
 from staged.ops.array import Array
-from staged.ops.choice import ones_of, select, stop_gradient, zeros_of
+from staged.ops.choice import ones_of, select, stop_gradient, where, zeros_of
 from staged.ops.context import bind
 from staged.ops.elementwise import exp
 from staged.ops.index import take_along_axis
-from staged.ops.joining import concat
+from staged.ops.joining import concat, shifted
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
-from staged.ops.promote import as_array, as_float, axis_of, cast, fixed_size, shape_error
+from staged.ops.promote import as_array, as_float, axis_of, cast, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import wide
 from staged.ops.shape import pad_axis, reshape, slice_axis
-from staged.ops.source import full
+from staged.ops.source import full, iota
 
 _NUMBERS = NUMBER_DTYPES
 
@@ -97,15 +97,6 @@ def _of_ufunc(ufunc: np.ufunc) -> Callable[..., Any]:
     return reference
 
 
-def _before(name: str, x: Array, axis: int, value: float, reverse: bool = False) -> Array:
-    """The elements one place on along the axis (back, with `reverse`), after `value`."""
-    n = fixed_size(f"the derivative of {name}", x, axis)
-    if not n:
-        return x
-    kept = slice_axis(x, axis, 1, n) if reverse else slice_axis(x, axis, 0, n - 1)
-    return pad_axis(kept, axis, 0 if reverse else 1, 1 if reverse else 0, value)
-
-
 # ---- a linear recurrence ----------------------------------------------------------------------------
 
 
@@ -130,14 +121,14 @@ def recur(a: Array, b: Array, axis: int, reverse: bool = False) -> Array:
 
 
 def _recurrence_vjp(ct: Array, y: Array, a: Array, b: Array, axis: int, reverse: bool) -> list[Array]:
-    d_b = recur(_before("linear_recurrence", a, axis, 0.0, not reverse), ct, axis, not reverse)
-    return [d_b * _before("linear_recurrence", y, axis, 0.0, reverse), d_b]
+    d_b = recur(shifted(a, axis, 0.0, not reverse), ct, axis, not reverse)
+    return [d_b * shifted(y, axis, 0.0, reverse), d_b]
 
 
 def _recurrence_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axis: int, reverse: bool) -> Array:
     d_a, d_b = tangents
     if d_a is not None:
-        part = d_a * _before("linear_recurrence", y, axis, 0.0, reverse)
+        part = d_a * shifted(y, axis, 0.0, reverse)
         part = select(d_a == 0, zeros_of(part), part)  # a constant factor of 0 beside an infinite y
         d_b = part if d_b is None else d_b + part
     return recur(operands[0], d_b, axis, reverse)
@@ -160,7 +151,6 @@ _recurrence_op: Primitive = _scan(
 
 
 def _cumsum_vjp(ct: Array, y: Array, x: Array, axis: int, reverse: bool = False) -> list[Array]:
-    fixed_size("the derivative of cumsum", x, axis)
     return [bind(_cumsum_op, [ct], axis=axis, reverse=not reverse)]
 
 
@@ -178,12 +168,12 @@ _cumsum_op: Primitive = _scan(
 
 def _products_before(x: Array, axis: int) -> Array:
     """The product of the elements before each, of f64: larger than any of f32 on the way."""
-    return _before("cumprod", bind(_cumprod_op, [x], axis=axis), axis, 1.0)
+    return shifted(bind(_cumprod_op, [x], axis=axis), axis, 1.0)
 
 
 def _cumprod_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
     factors, given = cast(x, f64), cast(ct, f64)
-    after = recur(_before("cumprod", factors, axis, 0.0, True), given, axis, True)
+    after = recur(shifted(factors, axis, 0.0, True), given, axis, True)
     return [cast(after * _products_before(factors, axis), x.dtype)]
 
 
@@ -204,10 +194,15 @@ _cumprod_op: Primitive = _scan(
 @complex_form(prims.CUMPROD)
 def _cumprod_of_complex(z: Array, axis: int) -> Array:
     """Products over runs of 1, 2, 4, ... elements: as many steps as the extent has bits, and no loop."""
-    extent, run = fixed_size("cumprod of complex numbers", z, axis), 1
-    while run < extent:
-        longer = slice_axis(z, axis, run, extent) * slice_axis(z, axis, 0, extent - run)
-        z, run = concat([slice_axis(z, axis, 0, run), longer], axis), 2 * run
+    extent, run = z.shape[axis], 1
+    while run < bound(extent):
+        if isinstance(extent, int):
+            longer = slice_axis(z, axis, run, extent) * slice_axis(z, axis, 0, extent - run)
+            z = concat([slice_axis(z, axis, 0, run), longer], axis)
+        else:
+            before = slice_axis(pad_axis(z, axis, run, 0, 0), axis, 0, extent)
+            z = where(iota(z.shape, axis) >= run, z * before, z)
+        run *= 2
     return z
 
 
@@ -223,16 +218,16 @@ def _log_shares(x: Array, axis: int) -> tuple[Array, Array]:
     The sums are relative to the largest element so far: the result itself is rounded, by more than 1 if it is large.
     """
     most = stop_gradient(take_along_axis(x, bind(_cumargmax_op, [x], axis=axis), axis))
-    kept, new = _ratio(_before("logcumsumexp", most, axis, -np.inf), most), _ratio(x, most)
+    kept, new = _ratio(shifted(most, axis, -np.inf), most), _ratio(x, most)
     total = recur(kept, new, axis)
-    old = kept * _before("logcumsumexp", total, axis, 0.0)
+    old = kept * shifted(total, axis, 0.0)
     total = select(total == 0.0, ones_of(total), total)
     return old / total, new / total
 
 
 def _logcumsumexp_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
     old, new = _log_shares(x, axis)
-    return [recur(_before("logcumsumexp", old, axis, 0.0, True), ct, axis, True) * new]
+    return [recur(shifted(old, axis, 0.0, True), ct, axis, True) * new]
 
 
 def _logcumsumexp_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axis: int) -> Array:

@@ -9,18 +9,20 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from staged.ir.sizes import largest
 from staged.ir.types import i64
 from staged.library.statistics.counting import searchsorted
 from staged.library.statistics.cumulative import cummax, cumsum
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
 from staged.ops.choice import where
 from staged.ops.elementwise import isnan, minimum
 from staged.ops.index import take, take_along_axis
-from staged.ops.joining import concat
-from staged.ops.promote import as_array, cast, fixed_size, shape_error
+from staged.ops.joining import shifted
+from staged.ops.promote import as_array, cast, shape_error
 from staged.ops.public import Option, public
 from staged.ops.reduction import argmax
-from staged.ops.shape import moveaxis, reshape, slice_axis
+from staged.ops.shape import moveaxis, pad_axis, reshape, slice_axis
 from staged.ops.sorting import Sorted, along, argsort, ordered, taken, whole
 from staged.ops.source import arange, full, iota
 
@@ -50,31 +52,36 @@ class UniqueInverse(NamedTuple):
 
 def _begins(values: Array, equal_nan: bool) -> Array:
     """Whether each element of sorted rows (the last axis) is another than the one before."""
-    n, last = fixed_size("unique", values, values.ndim - 1), values.ndim - 1
-    before, after = slice_axis(values, last, 0, n - 1), slice_axis(values, last, 1, n)
-    differs = before != after
+    last = values.ndim - 1
+    before = shifted(values, last, 0)
+    differs = before != values
     if equal_nan and values.dtype.is_float:
-        differs = differs & ~(isnan(before) & isnan(after))
-    return concat([full((*values.shape[:-1], 1), True), differs], last)
+        differs = differs & ~(isnan(before) & isnan(values))
+    found: Array = differs | (iota(values.shape, last) == 0)
+    return found
 
 
 def _unique(name: str, x: Any, size: int, fill_value: Any, equal_nan: bool) -> UniqueAll:
     size = whole(name, "size", size)
     array = as_array(x)
-    n = math.prod(fixed_size(name, array, axis) for axis in range(array.ndim))
-    if size < 0 or fill_value is None and not n and size:
-        raise shape_error(f"{name}: no {size} elements without a `fill_value` of {array.type}", array)
-    if not n:
+    n = math.prod(array.shape)
+    message = f"{name}: no {size} elements without a `fill_value` of {array.type}"
+    check_sizes(size >= 0, message, array)
+    if fill_value is None and size:
+        check_sizes(n > 0, message, array)
+    if n == 0:
         empty = full((size,), 0, i64)
         return UniqueAll(
             full((size,), 0 if fill_value is None else fill_value, array.dtype), empty, full(array.shape, 0, i64), empty
         )
     values, order = ordered(reshape(array, (-1,)), 0)
+    places = argsort(order)  # the inverse of a permutation
     group = cumsum(_begins(values, equal_nan))
     starts = searchsorted(group, arange(1, size + 2))
-    first, is_there = minimum(starts[:size], n - 1), starts[:size] < n
+    first, is_there = minimum(starts[:size], largest(n - 1, 0)), starts[:size] < n
+    if not isinstance(n, int):  # so that there is an element to read
+        values, order = pad_axis(values, 0, 0, 1, 0), pad_axis(order, 0, 0, 1, 0)
     filler = slice_axis(values, 0, 0, 1) if fill_value is None else full((), fill_value, array.dtype)
-    places = argsort(order)  # the inverse of a permutation
     return UniqueAll(
         where(is_there, take(values, first, 0), filler),
         where(is_there, take(order, first, 0), slice_axis(order, 0, 0, 1)),
@@ -135,9 +142,7 @@ def unique_all(x: Any, *, size: int, fill_value: Option = None) -> UniqueAll:
 def mode(x: Any, axis: int = -1, keepdims: bool = False) -> Sorted:
     """The most frequent element along `axis`, the smallest of several, and its last place. torch `mode`."""
     array, axis = along("mode", x, axis)
-    n = fixed_size("mode", array, axis)
-    if not n:
-        raise shape_error(f"mode of no elements has no value, got {array.type}", array)
+    check_sizes(array.shape[axis] > 0, f"mode of no elements has no value, got {array.type}", array)
     last = array.ndim - 1
     values, order = ordered(moveaxis(array, axis, last), last)
     place = iota(values.shape, last)

@@ -6,13 +6,14 @@ are their own derivatives. Powers of two balance the factors first, so that neig
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from staged.ir.declaration import prims
-from staged.ir.types import f64, i64
+from staged.ir.types import bound, f64, i64
 from staged.library.elementwise.complex_numbers import complex_form
 from staged.library.sequences.loop import scan
 from staged.ops.array import Array
@@ -21,8 +22,9 @@ from staged.ops.comparisons import clip, logical_and, logical_or
 from staged.ops.context import bind
 from staged.ops.declare_elementwise import NUMBERS
 from staged.ops.elementwise import abs_, floor, isfinite, log2, maximum, minimum, pow_, round_
+from staged.ops.joining import shifted
 from staged.ops.primitive import Primitive
-from staged.ops.promote import as_array, broadcast, cast, fixed_size, shape_error
+from staged.ops.promote import as_array, broadcast, cast
 from staged.ops.public import public
 from staged.ops.reduction import declare_reduction, expand_back, kept_axes, reduced, wide
 
@@ -37,23 +39,15 @@ def balanced(x: Array, axis: int) -> tuple[Array, Array]:
     x = cast(x, f64)
     size = select(logical_and(isfinite(x), x != 0), abs_(x), zeros_of(x) + 1)
     sums = floor(bind(prims.CUMSUM, [log2(size)], axis=axis))
-    before = (*(0 if place != axis else 1 for place in range(x.ndim)),)
-    none = (0,) * x.ndim
-    stop = tuple(fixed_size("prod", x, axis) - 1 if place == axis else extent for place, extent in enumerate(x.shape))
-    kept = bind(prims.SLICE, [sums], start=none, stop=stop, step=(1,) * x.ndim)
-    powers = stop_gradient(sums - bind(prims.PAD, [kept], low=before, high=none, value=0))
+    powers = stop_gradient(sums - shifted(sums, axis, 0))
     return times_power(x, -powers), powers
 
 
 def _before(x: Array, reverse: bool) -> Array:
     """The products of the elements before each of a row (after each, with `reverse`)."""
-    count = fixed_size("prod", x, -1)
-    kept = _part(x, 1, count) if reverse else _part(x, 0, count - 1)
-    none, one = (0,) * x.ndim, (*(0,) * (x.ndim - 1), 1)
-    ends = {"low": none, "high": one} if reverse else {"low": one, "high": none}
-    factors = bind(prims.PAD, [kept], **ends, value=0)
-    starts = bind(prims.PAD, [zeros_of(kept)], **ends, value=1)
-    return bind(prims.LINEAR_RECURRENCE, [factors, starts], axis=x.ndim - 1, reverse=reverse)
+    axis = x.ndim - 1
+    starts = shifted(zeros_of(x), axis, 1, reverse)
+    return bind(prims.LINEAR_RECURRENCE, [shifted(x, axis, 0, reverse), starts], axis=axis, reverse=reverse)
 
 
 def times_power(x: Array, powers: Array) -> Array:
@@ -72,15 +66,7 @@ def _rows(x: Array, axes: tuple[int, ...]) -> tuple[Array, Callable[[Array], Arr
     kept = kept_axes(axes, x.ndim)
     order = (*kept, *axes)
     moved = bind(prims.PERMUTE, [x], axes=order)
-    count = 1
-    for axis in axes:
-        extent = x.shape[axis]
-        if not isinstance(extent, int):
-            raise shape_error(
-                f"the derivative of prod needs a size fixed while staging, got {x.type}",
-                hint="compute the product of a `reshape` of fixed size",
-            )
-        count *= extent
+    count = math.prod(x.shape[axis] for axis in axes)
     rows = bind(prims.RESHAPE, [moved], shape=(*(x.shape[axis] for axis in kept), count))
 
     def back(rows: Array) -> Array:
@@ -93,8 +79,7 @@ def _rows(x: Array, axes: tuple[int, ...]) -> tuple[Array, Callable[[Array], Arr
 def _levels(rows: Array) -> list[tuple[Array, Array]]:
     """The pairs of factors that are multiplied at each level of a tree over the last axis."""
     count = rows.shape[-1]
-    assert isinstance(count, int)
-    width = 1 << max(count - 1, 0).bit_length()
+    width = 1 << max(bound(count) - 1, 0).bit_length()
     none = (0,) * (rows.ndim - 1)
     products = bind(prims.PAD, [rows], low=(*none, 0), high=(*none, width - count), value=1)
     levels = []
@@ -127,27 +112,29 @@ def product_tree(x: Array, axes: tuple[int, ...]) -> Array:
 def times_others(ct: Array, x: Array, axes: tuple[int, ...]) -> Array:
     """For each element of `x` the product of the others over `axes`, times the `ct` of their product."""
     rows, back = _rows(x, axes)
-    count = fixed_size("prod", rows, -1)
+    count, axes = rows.shape[-1], (rows.ndim - 1,)
     ct = bind(prims.RESHAPE, [ct], shape=(*ct.shape, 1))
-    if count <= 2:
-        return back(_down(ct, rows))
-    if count <= 8 and x.dtype is not f64:  # f64 has the products of eight numbers of f32
-        return back(cast(_down(cast(ct, f64), cast(rows, f64)), x.dtype))
-    size, axes = abs_(rows), (rows.ndim - 1,)
-    # The loop runs once if a product may overflow, and not otherwise: balanced factors take more time.
-    one, range_ = zeros_of(size) + 1, np.finfo(x.dtype.numpy)
-    largest = bind(prims.PROD, [maximum(size, one)], axes=axes)
-    smallest = bind(prims.PROD, [select(size == 0, one, minimum(size, one))], axes=axes)
-    leaves = logical_or(largest > float(range_.max) / 4, smallest < float(range_.tiny) * 4)
-    leaves = bind(prims.ANY, [leaves], axes=tuple(range(leaves.ndim)))
 
-    def carefully(t: Array, others: Array) -> list[Array]:
+    def carefully(t: Any, others: Any) -> list[Array]:
         factors, powers = balanced(rows, axes[0])
         total = bind(prims.SUM, [powers], axes=axes)
         powers = bind(prims.RESHAPE, [total], shape=(*total.shape, 1)) - powers
         others = _before(factors, False) * _before(factors, True)
         return [cast(times_power(cast(ct, f64) * others, powers), x.dtype)]
 
+    if not isinstance(count, int):
+        return back(*carefully(None, None))
+    if count <= 2:
+        return back(_down(ct, rows))
+    if count <= 8 and x.dtype is not f64:  # f64 has the products of eight numbers of f32
+        return back(cast(_down(cast(ct, f64), cast(rows, f64)), x.dtype))
+    size = abs_(rows)
+    # The loop runs once if a product may overflow, and not otherwise: balanced factors take more time.
+    one, range_ = zeros_of(size) + 1, np.finfo(x.dtype.numpy)
+    largest = bind(prims.PROD, [maximum(size, one)], axes=axes)
+    smallest = bind(prims.PROD, [select(size == 0, one, minimum(size, one))], axes=axes)
+    leaves = logical_or(largest > float(range_.max) / 4, smallest < float(range_.tiny) * 4)
+    leaves = bind(prims.ANY, [leaves], axes=tuple(range(leaves.ndim)))
     (others,) = scan(cast(stop_gradient(leaves), i64), [_down(ct, rows)], carefully, ("others",))
     return back(others)
 
@@ -156,7 +143,9 @@ def _down(ct: Array, rows: Array) -> Array:
     """`ct` (..., 1) of the products of rows, times the product of the other factors for each."""
     for left, right in reversed(_levels(rows)):
         ct = bind(prims.CONCAT, [ct * right, ct * left], axis=ct.ndim - 1)
-    return _part(ct, 0, fixed_size("prod", rows, -1))
+    count = rows.shape[-1]
+    assert isinstance(count, int)
+    return _part(ct, 0, count)
 
 
 # ---- the op -----------------------------------------------------------------------------------------

@@ -14,12 +14,13 @@ import numpy as np
 
 from staged.ir.types import f64, i64
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
 from staged.ops.choice import where
 from staged.ops.comparisons import clip
 from staged.ops.elementwise import ceil, floor, isinf, isnan, remainder, round_
 from staged.ops.index import take_along_axis
 from staged.ops.joining import stack
-from staged.ops.promote import as_float, axes_of, cast, check_argument, check_known, fixed_size, shape_error
+from staged.ops.promote import as_float, axes_of, cast, check_argument, check_known
 from staged.ops.public import internal, public
 from staged.ops.reduction import any_, sum_
 from staged.ops.shape import permute_dims, reshape, slice_axis
@@ -105,9 +106,8 @@ def _rows(name: str, x: Any, axis: Any) -> tuple[Array, tuple[Any, ...], tuple[A
     array = as_float(x)
     axes = axes_of(axis, array.ndim, name)
     others = tuple(place for place in range(array.ndim) if place not in axes)
-    n = math.prod(fixed_size(name, array, place) for place in axes)
-    if not n:
-        raise shape_error(f"{name} of no elements has no value, got {array.type}", array)
+    n = math.prod(array.shape[place] for place in axes)
+    check_sizes(n > 0, f"{name} of no elements has no value, got {array.type}", array)
     shape = tuple(array.shape[place] for place in others)
     kept = tuple(1 if place in axes else extent for place, extent in enumerate(array.shape))
     return reshape(permute_dims(array, (*others, *axes)), (*shape, n)), shape, kept
@@ -134,7 +134,10 @@ def _quantile(name: str, x: Any, q: Any, axis: Any, keepdims: bool, method: str,
 
 def _of_all(rows: Array, q: np.ndarray[Any, Any], method: str) -> list[Array]:
     """The quantiles of each row, NaN where it has one: of elements whose places are known while staging."""
-    last, n = rows.ndim - 1, fixed_size("quantile", rows, -1)
+    last, n = rows.ndim - 1, rows.shape[-1]
+    if not isinstance(n, int):
+        is_nan = any_(isnan(rows), -1)
+        return [where(is_nan, math.nan, each) for each in _of_numbers(rows, q, method)]
     places = [min(max(float(_place(float(n), float(each), method, _NUMPYS)), 0.0), n - 1.0) for each in q]
     needed = max((math.ceil(place) for place in places), default=0) + 1
     values = ordered(rows, last, k=needed).values
@@ -221,9 +224,8 @@ def nanmedian(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
 def lower_median(x: Any, axis: int = -1, keepdims: bool = False) -> Sorted:
     """torch's `median` along a `dim`: the lower of two middle elements, or the first NaN, and its place."""
     array, axis = along("median", x, axis)
-    n = fixed_size("median", array, axis)
-    if not n:
-        raise shape_error(f"median of no elements has no value, got {array.type}", array)
+    n = array.shape[axis]
+    check_sizes(n > 0, f"median of no elements has no value, got {array.type}", array)
     pair = ordered(array, axis)
     found = taken(pair, axis, (n - 1) // 2, True)
     if array.dtype.is_float:

@@ -9,24 +9,28 @@ right where factors are 0, and differentiable in turn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, ShapeError
+from staged.errors import ArgumentError, DTypeError, ShapeError
 from staged.ir.declaration import declaration_of, prims, reduction_by
 from staged.ir.nodes import FAIL
 from staged.ir.numbers import initial_value
+from staged.ir.sizes import Extent
 from staged.ir.types import NUMBER_DTYPES, DType, TensorType, bool_, f32, f64, i64, u64
 from staged.library.statistics.cumulative import recur
 from staged.library.statistics.products import balanced, times_power
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import select, where, zeros_of
 from staged.ops.comparisons import logical_and, logical_or
 from staged.ops.context import bind
 from staged.ops.elementwise import floor_divide, isnan, maximum
 from staged.ops.index import check_of_no_elements, infer_sum, infer_take, infer_take_along, integers, wrapped
+from staged.ops.joining import shifted
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
 from staged.ops.promote import (
     as_array,
@@ -34,14 +38,12 @@ from staged.ops.promote import (
     broadcast,
     cast,
     check_argument,
-    check_known,
-    fixed_size,
     handle,
     shape_error,
 )
 from staged.ops.public import public
 from staged.ops.record import in_range
-from staged.ops.shape import pad_axis, reshape, slice_axis
+from staged.ops.shape import reshape, slice_axis
 from staged.ops.sorting import ordered
 from staged.ops.source import full, zeros
 from staged.ops.subscript import set_item
@@ -119,20 +121,19 @@ class _Places:
         index = where(self.indices < 0, self.indices + extent, self.indices)
         if not self.along:
             behind = shape[axis + index.ndim :]
-            count = fixed_size("the derivative of scatter_reduce", reshape(index, (-1,)), 0)
+            count = math.prod(index.shape)
             wide = (*(1,) * axis, count, *(1,) * len(behind))
             updates = reshape(updates, (*shape[:axis], count, *behind))
             index = broadcast(reshape(index, wide), updates.shape)
-        count = fixed_size("the derivative of scatter_reduce", index, axis)
-        if not count:
+        if index.shape[axis] == 0:
             return [cast(reshape(updates, shape), f64)]
         places, order = ordered(index, axis)
         with in_range():
             factors = bind(prims.TAKE_ALONG, [updates, order], axis=axis)
             # Balanced factors of f64. Products of f32 are computed in f64, which has their range.
             factors, powers = balanced(factors, axis) if updates.dtype is f64 else (cast(factors, f64), None)
-            before = self._running(factors, places, axis, count, False)
-            left = before * self._running(factors, places, axis, count, True)
+            before = self._running(factors, places, axis, False)
+            left = before * self._running(factors, places, axis, True)
             _, back = ordered(order, axis)
             found = [left] if powers is None else [left, factors, powers]
             return [reshape(bind(prims.TAKE_ALONG, [each, back], axis=axis), shape) for each in found]
@@ -152,17 +153,12 @@ class _Places:
         )
 
     @staticmethod
-    def _running(factors: Array, places: Array, axis: int, count: int, reverse: bool) -> Array:
+    def _running(factors: Array, places: Array, axis: int, reverse: bool) -> Array:
         """The products of those before each (after it, with `reverse`) that have its place."""
-
-        def before(x: Array, value: Any) -> Array:
-            kept = slice_axis(x, axis, 1, count) if reverse else slice_axis(x, axis, 0, count - 1)
-            return pad_axis(kept, axis, 0 if reverse else 1, 1 if reverse else 0, value)
-
-        goes_on = before(places, -1) == places
+        goes_on = shifted(places, axis, -1, reverse) == places
         ones = zeros_of(factors) + 1
         return recur(
-            select(goes_on, before(factors, 1), zeros_of(factors)),
+            select(goes_on, shifted(factors, axis, 1, reverse), zeros_of(factors)),
             select(goes_on, zeros_of(factors), ones),
             axis,
             reverse,
@@ -354,8 +350,7 @@ def _part(x: Array, like: Array, axis: int | None) -> Array:
     for place, (extent, wanted) in enumerate(zip(x.shape, like.shape, strict=True)):
         if place == axis or extent == wanted:
             continue
-        if not (isinstance(extent, int) and isinstance(wanted, int)) or wanted > extent:
-            raise shape_error("scatter_reduce has more indices than elements along an axis", like, x)
+        check_sizes(wanted <= extent, "scatter_reduce has more indices than elements along an axis", like, x)
         part = slice_axis(part, place, 0, wanted)
     return part
 
@@ -381,11 +376,10 @@ def index_reduce(x: Any, axis: int, indices: Any, source: Any, reduce: str, *, i
 # ---- JAX's segment sums ---------------------------------------------------------------------------
 
 
-def _segments(name: str, data: Any, segment_ids: Any, num_segments: int, reduce: str) -> Array:
+def _segments(name: str, data: Any, segment_ids: Any, num_segments: Any, reduce: str) -> Array:
     rows, ids = as_array(data), integers(segment_ids, name)
-    check_known(name, "num_segments", num_segments)
-    num_segments = int(num_segments)
-    check_argument(num_segments >= 0, f"{name}: num_segments is at least 0, got {num_segments}")
+    num_segments = known_extent(name, "num_segments", num_segments)
+    check_sizes(num_segments >= 0, f"{name}: num_segments is at least 0, got {num_segments}", error=ArgumentError)
     if not rows.ndim or ids.shape != rows.shape[:1]:
         raise shape_error(f"{name} needs a segment for each row, got {ids.type} for {rows.type}", rows, ids)
     # Rows of no segment go to one more, which is dropped.
@@ -399,7 +393,7 @@ def _segments(name: str, data: Any, segment_ids: Any, num_segments: int, reduce:
 
 
 @public("segment_sum")
-def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> Array:
+def segment_sum(data: Any, segment_ids: Any, num_segments: Extent) -> Array:
     """The sums of the rows of each segment: row i is of segment_ids[i]. JAX `ops.segment_sum`.
 
     Shapes: data (n, ...), segment_ids (n,) integer; result (num_segments, ...). Rows of ids outside of 0 ...
@@ -409,13 +403,13 @@ def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> Array:
 
 
 @public("segment_prod")
-def segment_prod(data: Any, segment_ids: Any, num_segments: int) -> Array:
+def segment_prod(data: Any, segment_ids: Any, num_segments: Extent) -> Array:
     """The products of the rows of each segment, 1 of none; as `segment_sum`. JAX `ops.segment_prod`."""
     return _segments("segment_prod", data, segment_ids, num_segments, "prod")
 
 
 @public("segment_max")
-def segment_max(data: Any, segment_ids: Any, num_segments: int) -> Array:
+def segment_max(data: Any, segment_ids: Any, num_segments: Extent) -> Array:
     """The largest elements of each segment, the dtype's smallest of none (-inf); as `segment_sum`.
 
     Equal ones share the gradient. JAX `ops.segment_max`.
@@ -424,7 +418,7 @@ def segment_max(data: Any, segment_ids: Any, num_segments: int) -> Array:
 
 
 @public("segment_min")
-def segment_min(data: Any, segment_ids: Any, num_segments: int) -> Array:
+def segment_min(data: Any, segment_ids: Any, num_segments: Extent) -> Array:
     """The smallest elements of each segment, the dtype's largest of none (inf); as `segment_sum`.
 
     Equal ones share the gradient. JAX `ops.segment_min`.
@@ -433,6 +427,6 @@ def segment_min(data: Any, segment_ids: Any, num_segments: int) -> Array:
 
 
 @public("segment_mean")
-def segment_mean(data: Any, segment_ids: Any, num_segments: int) -> Array:
+def segment_mean(data: Any, segment_ids: Any, num_segments: Extent) -> Array:
     """The means of the rows of each segment, 0 of none; as `segment_sum`. jraph `segment_mean`."""
     return _segments("segment_mean", data, segment_ids, num_segments, "mean")

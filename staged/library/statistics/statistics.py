@@ -21,7 +21,6 @@ from staged.ops.promote import (
     cast,
     check_known,
     check_real,
-    fixed_size,
     promoted,
     shape_error,
 )
@@ -167,8 +166,8 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     parts = promoted(*(part for part in (prepend, array, append) if part is not None))
     array = concat([_beside(part, array, along) for part in parts], along) if len(parts) > 1 else array
     for _ in range(n):
-        extent = fixed_size("diff", array, along)
-        if not extent:
+        extent = array.shape[along]
+        if extent == 0:
             return array
         after, before = slice_axis(array, along, 1, extent), slice_axis(array, along, 0, extent - 1)
         array = not_equal(after, before) if array.dtype.is_bool else after - before
@@ -185,8 +184,8 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
     y, x = (y, None) if x is None else settled(y, x)
     array = as_float(y)
     along = axis_of(axis, array.ndim, "trapezoid")
-    extent = fixed_size("trapezoid", array, along)
-    if not extent:
+    extent = array.shape[along]
+    if extent == 0:
         return sum_(array, along)
     middle = (slice_axis(array, along, 1, extent) + slice_axis(array, along, 0, extent - 1)) * 0.5
     if x is None:

@@ -5,13 +5,15 @@ Tested by `tests/passes/memory/test_plan.py` and `tests/passes/memory/test_plan_
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Op, Value, VariableRef
+from staged.ir.sizes import Size, product
 from staged.ir.storage import root_of
 from staged.ir.trips import constant_of
+from staged.ir.types import TensorType
 from staged.passes.memory.liveness import Interval, Liveness
 
 
@@ -27,6 +29,11 @@ class Group:
     nbytes: int = 0
     span: Interval | None = None
     """Of a slot of an iteration: the positions of the iteration, beyond which the buffer is another one."""
+
+    def is_as_large_as(self, types: Iterable[TensorType]) -> bool:
+        """Return whether all values have the size of these types when the program runs; `nbytes` decides of numbers."""
+        sizes = {product(type.shape) * type.dtype.size for type in (*types, *(value.tensor for value in self.values))}
+        return len(sizes) == 1 or not any(isinstance(size, Size) for size in sizes)
 
 
 Same = tuple[Value, VariableRef, int]
@@ -99,6 +106,8 @@ class Groups:
         pinned = group.buffer or target.buffer
         if pinned is not None and (pinned.kind == "input" or pinned.kind == "constant"):
             return  # never written
+        if pinned is not None and not group.is_as_large_as(value.tensor for value in target.values):
+            return  # the caller's memory has the size of the result
         if group.nbytes == target.nbytes and not self.interfere(group, target, same):
             self.merge(target, group)
 

@@ -52,6 +52,7 @@ from staged.passes.memory.residual_slots import chain_carried, join_residual_slo
 from staged.passes.memory.sequences import SequencePlan, copied_handles, plan_sequences
 from staged.passes.memory.shared_loops import LoopMemory, plan_shared_loops
 from staged.passes.memory.staging import staging_buffers
+from staged.passes.memory.twins import join_twins
 from staged.passes.memory.variable_lives import variable_lives
 from staged.passes.memory.variables import copied_reads, join_variables, returned_variables
 
@@ -323,7 +324,7 @@ class _Planner:
             for block in returns:
                 value = root_of(block.end.operands[index])
                 group = self.groups.of.get(value)
-                full = group is not None and value.tensor.nbytes == type.nbytes
+                full = group is not None and value.tensor.nbytes == type.nbytes and group.is_as_large_as([type])
                 if group is None or group.buffer is not None or group.variable is not None or not full:
                     continue
                 if device != CPU and self.called is None and value.producer and value.producer.declared.is_loop:
@@ -376,6 +377,8 @@ class _Planner:
         loops = LoopMemory()
         if self.sharing is not None:
             loops = plan_shared_loops(self.function, self.live, place, buffers, self.sharing)
+        left_over = join_twins(self.function, self.live, place, loops.owned())
+        buffers = [buffer for buffer in buffers if buffer not in left_over]
         placed = loops.outside(buffers)
         sizes = self.assign_devices(placed)
         loops.settle()

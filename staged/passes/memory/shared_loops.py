@@ -36,9 +36,13 @@ class LoopMemory:
     regions: dict[Op, Buffer] = field(default_factory=dict)
     """By loop, the memory for the arrays of all threads."""
 
+    def owned(self) -> set[Buffer]:
+        """The buffers that each thread has for itself."""
+        return {buffer for loop in self.shared.values() for buffer in loop.own}
+
     def outside(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """The buffers of an arena, each region in place of the buffers in it."""
-        inside = {buffer for loop in self.shared.values() for buffer in loop.own}
+        inside = self.owned()
         return [*(buffer for buffer in buffers if buffer not in inside), *self.regions.values()]
 
     def settle(self) -> None:

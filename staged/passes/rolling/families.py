@@ -52,7 +52,7 @@ class Surroundings:
     def written(self, op: Op) -> set[VariableRef]:
         """The Variables that an op writes, in its blocks and calls too."""
         targets = {effect.target for effect in op.effects if effect.kind == "write" and effect.target is not None}
-        return targets.union(*map(self.writes, op.blocks))
+        return targets.union(*map(self.writes, op.blocks)) if op.blocks else targets
 
     def writes(self, block: Block) -> dict[VariableRef, list[int]]:
         """By Variable, the places of the ops of a block that write it."""

@@ -13,7 +13,7 @@ Tested by `tests/passes/rolling/test_roll.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from staged.ir.nodes import Block, Label, Op, Value, VariableRef
@@ -72,13 +72,15 @@ def chain_of(block: Block, pieces: Sequence[Sequence[Op]]) -> Chain | None:
     return chain
 
 
-def _made_by(ops: Sequence[Op]) -> Iterator[Value]:
+def _made_by(ops: Sequence[Op]) -> list[Value]:
     """The results of ops, those of inner blocks included."""
+    made: list[Value] = []
     for op in ops:
         for block in op.blocks:
-            yield from block.params
-            yield from _made_by(block.ops)
-        yield from op.results
+            made += block.params
+            made += _made_by(block.ops)
+        made += op.results
+    return made
 
 
 class _Comparison:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from staged.ir.nodes import Label, Op, VariableRef
+from staged.ir.types import CPU, TensorType
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,24 @@ class Keys:
         return self._sizes[op]
 
     def _key(self, op: Op) -> Hashable:
-        attrs = [(name, _key_of_attr(value)) for name, value in op.attrs.items() if name != "call"] if op.attrs else ()
-        types = [value.type for value in op.results or op.operands]
-        key = op.name, op.device.kind, op.device.index, *types, *attrs
-        if not op.blocks:
-            return key
-        params = [tuple([param.type for param in block.params]) for block in op.blocks]
-        return key, *zip(params, [tuple(map(self.number, block.ops)) for block in op.blocks], strict=True)
+        device = op.device
+        key: list[Hashable] = [op.name] if device is CPU else [op.name, device.kind, device.index]
+        for value in op.results or op.operands:
+            made = value.type
+            if type(made) is TensorType:
+                key += made.dtype.name, made.shape, made.weak  # the hash of a dtype is slow to compute
+            else:
+                key.append(made)
+        for name, attr in op.attrs.items() if op.attrs else ():
+            if name != "call":
+                key += name, type(attr).__name__ if type(attr) in _COMPARED_LATER else repr(attr)
+        for block in op.blocks:
+            key.append(tuple([param.type for param in block.params]))
+            key.append(tuple(map(self.number, block.ops)))
+        return tuple(key)
 
 
-def _key_of_attr(value: object) -> str:
-    return type(value).__name__ if isinstance(value, Label | VariableRef) else repr(value)
-
+_COMPARED_LATER = (Label, VariableRef)
 
 MOST_PERIODS = 256
 """The most distances between equal ops that are looked at, those that occur most often."""

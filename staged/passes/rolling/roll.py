@@ -5,7 +5,7 @@ Tested by `tests/passes/rolling/test_roll.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -146,9 +146,12 @@ class _Roller(Copier):
         for chain in plan.chains:
             self.read_early[chain.pieces[0][0]] = chain.among
         self.done = self.in_chain - self.chain_at.keys() - self.reads.keys()
+        self.used: set[Value] = set()
+        """The values that the rolled program uses one by one."""
 
     def run(self, function: Function) -> Function:
         """The function with its loops."""
+        self.note_uses(function.block)
         return function.with_block(self.block(function.block))
 
     # ---- values ----
@@ -205,17 +208,27 @@ class _Roller(Copier):
 
     # ---- ops ----
 
+    def note_uses(self, block: Block) -> None:
+        """Note the values that ops of a block use one by one, and those that they carry into loops."""
+        self.used.update(block.end.operands)
+        for op in block.ops:
+            chain = self.chain_at.get(op)
+            if chain is not None:
+                self.used.update(first for first, _ in chain.carried)
+                for place in chain.pieces[0]:
+                    self.used.update(_used_alike(chain, place))
+            elif op not in self.in_chain:
+                rows = self.plan.merged.get(op, ())
+                in_rows = {number for row in rows for number in row}
+                self.used.update(value for number, value in enumerate(op.operands) if number not in in_rows)
+                for inner in op.blocks:
+                    self.note_uses(inner)
+
     def contents(self, block: Block) -> None:
         """The ops of a block, without reads of members that nothing uses any more."""
         for op in block.ops:
             if op not in self.done:
                 self.op(op)
-        assert self.builder.current is not None
-        ops = self.builder.current.ops
-        used = {self.values.get(operand) for operand in block.end.operands}
-        for op in ops:
-            used.update(op.operands, *[inner.free for inner in op.blocks])
-        ops[:] = [op for op in ops if op.declared is not VARIABLE_READ or not op.operands or op.result in used]
 
     def op(self, op: Op) -> None:
         for read in self.reads.get(op, ()):
@@ -229,6 +242,8 @@ class _Roller(Copier):
         elif op in self.in_chain:
             return
         elif op.declared in (VARIABLE_READ, VARIABLE_WRITE) and op.attrs["variable"] in self.member:
+            if op.results and op.result not in self.used:
+                return
             self.define(op.results, self.touch(op, [self.value(operand) for operand in op.operands]).results)
         elif op in self.plan.merged:
             self.transform(op)
@@ -474,6 +489,15 @@ class _Body(Copier):
         target = self.labels.get(end.target, end.target) if end.target is not None else None
         operands = [self.given(block, number, operand) for number, operand in enumerate(end.operands)]
         self.builder.end(end.kind, operands, target, end.where)
+
+
+def _used_alike(chain: Chain, op: Op) -> Iterator[Value]:
+    """The values that an op of the first piece uses, and the ops of the other pieces too."""
+    yield from (operand for number, operand in enumerate(op.operands) if (op, number) not in chain.uses)
+    for block in op.blocks:
+        yield from (operand for number, operand in enumerate(block.end.operands) if (block, number) not in chain.uses)
+        for inner in block.ops:
+            yield from _used_alike(chain, inner)
 
 
 def _merged(numbers: Iterable[int], rows: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:

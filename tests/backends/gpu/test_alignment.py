@@ -9,8 +9,9 @@ import pytest
 
 from staged.backends.gpu.alignment import Alignments
 from staged.ir.nodes import Effect, Function, Value, VariableRef
+from staged.ir.sizes import Dim
 from staged.ir.structure import SEQUENCE_GET, VARIABLE_READ
-from staged.ir.types import Dim, TensorType, bf16, f32, f64, i64
+from staged.ir.types import TensorType, bf16, f32, f64, i64
 from tests.ir_functions import Functions, assemble, define
 
 N = Dim("N", 100)

@@ -8,7 +8,9 @@ import mmap
 import re
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from staged.code.support.library import render
 from staged.code.support.vectors import width_snippet
 from staged.code.writer import c_identifier
 from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4, Machine
+from staged.ir.sizes import Size, dims_in, value_of
 from staged.ir.types import DType
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
@@ -52,8 +55,8 @@ class Kernel:
         scalar, operand = dtype.c_name, (stored or dtype).c_name
         entry = (
             f"void entry(const {operand} *a, const {operand} *b, {scalar} *c, {scalar} *scratch,"
-            f" int64_t count, int64_t begin, int64_t end, {scalar} *out, int64_t *writes) {{\n"
-            f"    (void)a; (void)b; (void)c; (void)scratch; (void)count; (void)out; (void)writes;\n"
+            f" int64_t B, int64_t M, int64_t N, int64_t K, int64_t begin, int64_t end, {scalar} *out, int64_t *writes) {{\n"
+            f"    (void)a; (void)b; (void)c; (void)scratch; (void)B; (void)M; (void)N; (void)K; (void)out; (void)writes;\n"
             f"    {text.call({})};\n}}\n"
         )
         lines, support = render({*text.snippets, width_snippet(machine.vector_bytes)})
@@ -83,22 +86,22 @@ class Kernel:
         count: np.ndarray | None = None,
         pieces: int = 1,
         reverse: bool = False,
-        size: int = 0,
+        sizes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """All items in `pieces` ranges, each with its own scratch memory filled with NaN; guards around it must survive.
 
-        `size` is the counted extent, where the product has one.
+        `sizes` are the dimensions B, M, N and K, where the product has some.
         """
         text = self.text
-        # The text of a number of items is C; of its operators only `/` is spelled differently in Python.
-        items = eval(text.items_text.format(count=size).replace("/", "//")) if text.items_text else text.work_items
+        dims = {dim: sizes[dim.name] for dim in dims_in(text.items_size)}
+        items = value_of(text.items_size, dims) if isinstance(text.items_size, Size) else text.work_items
         bounds = [items * i // pieces for i in range(pieces + 1)]
         ranges = list(zip(bounds[:-1], bounds[1:], strict=True))
         for begin, end in reversed(ranges) if reverse else ranges:
             scratch = Guarded(text.scratch_bytes // self.dtype.size, self.dtype)
             self.entry(
                 *(_address(x) for x in (a, b, c, scratch.items)),
-                ctypes.c_int64(size),
+                *(ctypes.c_int64(sizes.get(name, 0)) for name in "BMNK"),
                 ctypes.c_int64(begin),
                 ctypes.c_int64(end),
                 _address(out),

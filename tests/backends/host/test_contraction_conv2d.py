@@ -116,6 +116,7 @@ CASES = {
     "depthwise": Conv2dSpec("conv", 2, 5, 9, 9, 5, 3, 3, padding=(1, 1), groups=5),
     "pointwise": Conv2dSpec("conv", 2, 13, 7, 5, 11, 1, 1),
     "pointwise_large": Conv2dSpec("conv", 2, 9, 18, 16, 11, 1, 1),
+    "pointwise_in_blocks": Conv2dSpec("conv", 1, 3, 50, 60, 4, 1, 1),  # more pixels than sums take in at a time
     "pointwise_strided": Conv2dSpec("conv", 2, 7, 9, 8, 5, 1, 1, stride=(2, 2)),
     "pointwise_groups": Conv2dSpec("conv", 2, 6, 5, 5, 4, 1, 1, groups=2),
     "one_pixel": Conv2dSpec("conv", 1, 1, 1, 1, 1, 1, 1),

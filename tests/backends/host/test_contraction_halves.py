@@ -139,7 +139,6 @@ def test_rows_that_the_program_finds() -> None:
 
     a, b = halves(bf16, 97, 70), halves(bf16, 70, 33)
     program = st.function(first_rows)
-    assert "(count, 70) @ (70, 33), bf16 in f32" in program.stage(a, b, np.int64(1)).source
     for rows in (0, 1, 40, 97):
         expected = (a[:rows].astype("d") @ b.astype("d")).sum(0)
         np.testing.assert_allclose(program(a, b, np.int64(rows)), expected, rtol=1e-4, atol=1e-4)

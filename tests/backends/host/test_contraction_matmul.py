@@ -9,7 +9,9 @@ import pytest
 
 from staged.backends.cpu.contraction.matmul import emit_matmul
 from staged.backends.cpu.contraction.matmul_plan import merged
+from staged.backends.cpu.contraction.multiply import _NEXT_TILE, _SIZES
 from staged.backends.cpu.contraction.spec import Epilogue, MatmulSpec
+from staged.backends.cpu.contraction.vectors import snippet_of, vector_of
 from staged.ir.machine import PORTABLE, X86_64_V4, Machine
 from staged.ir.types import DType, f32, f64, row_major
 from tests.backends.host.contraction_harness import Kernel, at_end_of_page, machines, put_function
@@ -234,3 +236,9 @@ def test_general_strides() -> None:
 def test_same_spec_gives_same_text() -> None:
     spec = MatmulSpec("product", 65, 33, 20, f32, (), (20, 1), (33, 1), (33, 1))
     assert emit_matmul(spec, PORTABLE) == emit_matmul(spec, PORTABLE)
+
+
+def test_heads_of_support_functions_fit_into_the_columns() -> None:
+    words = {"$V": "f64v", "INLINE": "inline __attribute__((always_inline))"}
+    texts = [snippet_of(vector_of(PORTABLE, f64), "head", text, words).text for text in (_SIZES, _NEXT_TILE)]
+    assert max(len(line) for text in texts for line in text.splitlines()) <= 120

@@ -9,7 +9,7 @@ import pytest
 
 import staged as st
 from staged import nn, optim
-from staged.backends.host import buffer_groups, equal_functions, outlining
+from staged.backends.host import argument_structs, buffer_groups, equal_functions, outlining
 from staged.backends.host.equal_functions import EqualFunctions
 from staged.backends.host.outlining import Outlined
 from staged.code.expr import Infix, Literal, Member, Name, Variable, call, size_of
@@ -52,9 +52,11 @@ def test_layers_of_different_sizes_share_functions(target, monkeypatch) -> None:
     monkeypatch.setattr(buffer_groups, "LEAST_FIELDS", 2)
     for name, lines in {"MOST": 10, "LEAST": 3, "LEAST_OF_SECTION": 3}.items():
         monkeypatch.setattr(outlining, name, lines)
+    monkeypatch.setattr(argument_structs, "MOST", 3)
     monkeypatch.setenv("STAGED_CFLAGS", STRICT)
     shared = st.function(train, target=target)
     source = shared.stage(X, 3).source
+    assert re.search(r"^    \w+_pair\(.*&\(\w+Pair\)\{\.", source, re.M)
     assert len(re.findall(r"^    initialize_pair\(.*&args->pair[123], ", source, re.M)) >= 2
     assert re.search(r"typedef struct \{[^}]*\} MeanPair;", source)
     assert "place_mean_pair(base, mean_pair3_offsets)" in source
@@ -101,6 +103,23 @@ def test_buffers_of_no_struct_are_pointers_and_what_a_kernel_writes_is_not_const
     (made,), calls = merged(outlined("run_layer1", "c", "d", 64), outlined("run_layer2", "layer1.x", "d", 64))
     assert calls == ["run_layer(m, m->c);", "run_layer(m, m->layer1.x);"]
     assert made.parameters[1].type.text == "const float *"
+
+
+def test_arrays_become_parameters_whatever_their_number() -> None:
+    x, n = Variable("x", POINTER), Variable("n", INDEX)
+
+    def function(name: str, place, parameters) -> Outlined:
+        c, d = (Member(Name("m"), field) for field in "cd")
+        body = [Do(call("scale", x, y, 0, end)) for x, y, end in ((place, d, n), (d, c, 64), (d, c, 64))]
+        return Outlined(name, "", parameters, tuple(body), False, None)
+
+    first = function("run_layer1", Member(Name("m"), "c"), (M, n))
+    second = function("run_layer2", Name("x"), (M, x, n))
+    names = Names()
+    equal = EqualFunctions(FIELDS, KERNELS, names.fresh, Names(names).fresh)
+    (made,), calls = equal.merged([first, second], (Do(call("run_layer1", "m", 8)), Do(call("run_layer2", "m", "x", 9))))
+    assert [line.strip() for line in print_body(calls)] == ["run_layer(m, 8, m->c);", "run_layer(m, 9, x);"]
+    assert [line.strip() for line in print_body(made.body)][0] == f"scale({made.parameters[2]}, m->d, 0, n);"
 
 
 def test_other_kernels_are_other_functions() -> None:

@@ -87,7 +87,7 @@ def read(tmp_path_factory):
 
 
 def saved():
-    """The file that np.save writes, and the same array in the other versions of the format and in words that NumPy takes."""
+    """The file that np.save writes, and the same array in the other versions of the format and with fewer spaces."""
     plain = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
     padded = plain + b" " * 58 + b"\n"
     return [
@@ -95,8 +95,6 @@ def saved():
         header_file(padded, (2, 0)),
         header_file(padded, (3, 0)),
         header_file(plain),
-        header_file(b'{"shape":(2,3,),"descr":"<f4","fortran_order":False}'),
-        header_file(b" \t{ 'shape' :\n( 2 ,3 ) , 'fortran_order' :False, 'descr' : '<f4' }\n \n"),
     ]
 
 
@@ -214,7 +212,6 @@ def test_of_a_thousand_damaged_files_none_is_taken_that_numpy_refuses_and_nothin
     originals = saved()
     files = [damaged(rng, rng.choice(originals)) for _ in range(1000)]
     taken = refused_by_both = 0
-    stricter = []
     for path, said in read(files):
         theirs = numpy_reads(path)
         if said.startswith("taken: "):
@@ -222,34 +219,11 @@ def test_of_a_thousand_damaged_files_none_is_taken_that_numpy_refuses_and_nothin
             assert said == f"taken: {theirs}", path.read_bytes()
         elif theirs is None:
             refused_by_both += 1
-        else:
-            stricter.append(path.read_bytes())
     assert taken > 100 and refused_by_both > 500, (taken, refused_by_both)
-    # What NumPy takes and the reader does not: keys given twice, comments, prefixes and joined strings, other spellings
-    # of a dtype or an extent, and rarer spaces, as Python's syntax allows them.
-    odd = (
-        b"#",
-        b"'<3f4",
-        b"u'",
-        b"''",
-        b'""',
-        b"'='",
-        b"'f4",
-        b"'|f4",
-        b"'=f4",
-        b"L",
-        b"\r",
-        b"\f",
-        b"0x",
-        b"'''",
-        b"\\",
-        b"00",
-    )
-    keys = (b"'descr'", b"'shape'", b"'fortran_order'")
-    unexpected = [
-        content
-        for content in (each[:140] for each in stricter)
-        if not any(sign in content for sign in odd) and all(content.count(key) < 2 for key in keys)
-    ]
-    assert not unexpected, unexpected[:3]
-    assert len(stricter) < 30, len(stricter)
+
+
+def test_a_header_in_another_spelling_is_refused_with_both_headers(read):
+    for header in (b'{"shape":(2,3,),"descr":"<f4","fortran_order":False}', b"{'descr': '<f8', 'shape': (6,), }"):
+        (_, said), *_ = read([header_file(header)])
+        expected = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
+        assert said.startswith(f"refused: expected {expected}, the file has {header.decode()}; ")

@@ -19,6 +19,7 @@ from staged.code.printer import print_body
 from staged.code.tree import Assign, Block, Comment, Declare, DeclareTable, Do, If, Jump
 from staged.code.types import BYTES, INDEX, word
 from staged.code.writer import Names, Writer
+from staged.ir.sizes import Dim
 from staged.source import Position, called_function, keep_lines
 
 STRICT = "-O1 -Wall -Wextra -Wconversion -Wshadow -Wpedantic -Wstrict-prototypes -Werror"
@@ -181,7 +182,8 @@ def divided(body, sections, parameters=()):
     }
     names = Names()
     outliner = Outliner(origins, place("train"), names.fresh)
-    kept = outliner.with_first_values(outliner.shortened(body, parameters))
+    kept = outliner.with_first_values(outliner.by_section(body, parameters))
+    outliner.divide_sections()
     w = Writer()
     for made in outliner.made:
         made.write(w, names)
@@ -253,7 +255,7 @@ def test_a_constant_is_passed_by_value_although_its_address_is_used(short):
 def test_the_items_of_a_kernel_follow_a_size_that_is_passed_by_address(short, monkeypatch):
     monkeypatch.setattr(outlining, "MOST", 7)
     n = Variable("n", INDEX)
-    items = KernelText("f", "", (), 8, items_text="({0} + 27) / 28 * 3").items_of([n])
+    items = KernelText("f", "", (), 8, items_size=-(-Dim("0") // 28) * 3).items_of([n])
     check = If(Infix("!=", call("f"), OK), (Jump("return", value=ERROR_KIND),))
     body = [Declare(n, call("g")), check, do("f", items), do("f", items), do("h", "n"), do("h", "n"), do("h", "n")]
     made, _ = divided(body, ["forward", "forward", "forward", "forward", "own", "own", "own"])

@@ -141,7 +141,7 @@ def test_a_kernel_that_is_one_piece_has_no_range() -> None:
     assert program(x) == x.sum()
 
 
-def test_a_copy_of_ragged_rows_has_one_loop_and_a_result_in_the_place_of_its_operand_two():
+def test_ragged_rows_have_one_loop_whose_last_vector_overlaps_or_in_place_is_a_part():
     x, rows = np.arange(2250, dtype=np.float32).reshape(45, 50), np.array([7, 0, 44])
     copied = st.function(lambda x, rows: x[rows], target="x86-64-v3")
     source = copied.stage(x, rows).source
@@ -154,6 +154,6 @@ def test_a_copy_of_ragged_rows_has_one_loop_and_a_result_in_the_place_of_its_ope
         v.value = v.value * 0.5 + y
 
     source = scaled.stage(x[0]).source
-    assert " ? j : " not in source and source.count("for (int64_t j") == 2 and "memcpy" not in source, source
+    assert " ? j : " not in source and source.count("for (int64_t j") == 1 and "50 - j" in source, source
     scaled(x[0])
     np.testing.assert_array_equal(v.value, x * 0.5 + x[0])

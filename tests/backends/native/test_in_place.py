@@ -54,7 +54,18 @@ def test_a_kernel_with_other_calls_keeps_both_parameters() -> None:
         v.value = st.tanh(v.value) * 0.5
         return st.tanh(y) * 0.5
 
-    (head,) = heads(step.stage(X[0]).source, "update_v")
-    assert head.startswith("const float *v, float *new_v, ")
+    (head,) = heads(step.stage(X[0]).source, "tanh_multiply")
+    assert head.startswith("const float *in, float *out, ")
     np.testing.assert_allclose(step(X[0]), np.tanh(X[0]) * 0.5, rtol=1e-5)
     np.testing.assert_allclose(v.numpy(), np.tanh(before) * 0.5, rtol=1e-5)
+
+
+def test_an_array_that_a_kernel_reads_in_two_shapes_is_one_parameter() -> None:
+    @st.function
+    def step(scores, labels):
+        flat = labels.reshape(-1)
+        return st.cross_entropy(scores, flat), st.grad(lambda scores: st.cross_entropy(scores, flat))(scores)
+
+    scores, labels = X[:, :6], np.arange(8).reshape(2, 4) % 6
+    (head,) = (head for head in heads(step.stage(scores, labels).source, "cross_entropy") if "labels" in head)
+    assert head.count("const int64_t *") == 1, head

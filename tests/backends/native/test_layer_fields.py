@@ -118,7 +118,8 @@ def test_neither_program_nor_header_grows_with_the_number_of_layers() -> None:
     assert "train_blocks_layer blocks[4];" in header and "train_blocks_layer velocity_blocks[4];" in header
     assert "// The arrays of one layer of `blocks` and `velocity_blocks`.\n" in header
     assert re.search(r"float \*norm_weight; +// \(8,\)  variable  blocks\.block\*\.norm\.weight\n", header)
-    assert "#define TRAIN_BLOCKS_NORM_WEIGHT_SIZE 8\n" in header
+    sizes = re.findall(r"#define TRAIN_(\w+)_SIZE", header)
+    assert "X" in sizes and "BLOCKS_NORM_WEIGHT" not in sizes, "Variables are in files"
     assert re.search(r"const float \*rnn_bias_ih\[4\]; +// \(8,\)  variable  rnn\.bias_ih_l0 to rnn\.bias_ih_l3\n", header)
 
 
@@ -126,6 +127,9 @@ def test_an_exported_program_trains_the_layers_that_its_files_have(tmp_path: Pat
     folder = tmp_path / "folder"
     model, program = training(4)
     program.export(folder, target="portable")
+    page = (folder / "README.md").read_text()
+    (weight,) = [line for line in page.splitlines() if "blocks.block*.norm.weight" in line]
+    assert weight.endswith("(default: weights.safetensors) (* is 0 to 3), and a result |"), "one line for both"
     build("train", folder)
     done = run(folder, "train.run", *flags_of(program, folder), "--out", str(folder))
     assert (done.returncode, done.stderr) == (0, "")

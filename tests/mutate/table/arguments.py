@@ -60,8 +60,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the negative of a shift without a sign wraps around",
         "ops.joining:roll",
-        "int(shift)",
-        "shift",
+        "as_extent(read(shift))",
+        "read(shift)",
         (_ARGUMENTS, "-k", "sizes"),
     ),
     Mutant(

@@ -121,14 +121,14 @@ MUTANTS = (
     Mutant(
         "the keys that fill up the last block are seen",
         "library.sequences.attention:_Plan.last_key",
-        "self.nk * self.bk > self.cols",
+        "self.nk * self.bk != self.cols",
         "False",
         (TESTS, "-k", "torchs and plain"),
     ),
     Mutant(
         "a query that sees no key has NaN",
         "library.sequences.attention:_Plan.finite",
-        "top if self.mask is None else where(top == -math.inf, 0.0, top)",
+        "where(top == -math.inf, 0.0, top) if self.may_see_nothing else top",
         "top",
         (TESTS, "-k", "sees_no_key"),
     ),

@@ -85,14 +85,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an index into rows without elements is not checked",
         "ops.index:check_of_no_elements",
-        "0 in others or any(isinstance(other, Dim) for other in others)",
-        "any(isinstance(other, Dim) for other in others)",
+        "0 in others or any(isinstance(other, Size) for other in others)",
+        "any(isinstance(other, Size) for other in others)",
         ("tests/kernels/test_no_elements.py",),
     ),
     Mutant(
         "an index into rows of which the program finds none is not checked",
         "ops.index:check_of_no_elements",
-        "0 in others or any(isinstance(other, Dim) for other in others)",
+        "0 in others or any(isinstance(other, Size) for other in others)",
         "0 in others",
         ("tests/kernels/test_no_elements.py",),
     ),

@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the peak of the logits joins the logarithm before the picked one leaves",
         "library.losses.losses:_cross_entropy",
-        "log_sum - (_picked(logits, labels) - top)",
+        "log_sum - score",
         "(log_sum + top) - _picked(logits, labels)",
         (f"{_POINTS}::test_the_loss_of_large_equal_logits_is_the_logarithm_of_their_number",),
     ),

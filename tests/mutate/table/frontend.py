@@ -200,7 +200,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a thread that is done lets garbage be collected as often as before, while another one stages",
-        "base.garbage:rare_collections",
+        "base.garbage:RareCollections.__exit__",
         "_open -= 1",
         "_open = 0",
         ("tests/test_garbage.py::test_the_last_thread_resets_the_threshold",),
@@ -308,9 +308,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "an object of the user's is asked for what only a Variable has",
         "ops.promote:read",
         'reader = getattr(type(x), "__staged_read__", None)\n'
-        "return x if reader is None else reader(x)",
+        "if reader is not None:\n    return reader(x)",
         'reader = getattr(x, "__staged_read__", None)\n'
-        "return x if reader is None else reader()",
+        "if reader is not None:\n    return reader()",
         (_DYNAMIC,),
     ),
     Mutant(

@@ -45,8 +45,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "two parts of nothing are one part",
         "ops.joining:split",
-        "[width * number for number in range(1, indices_or_sections)]",
-        "list(range(width, extent, width)) if width else []",
+        "[width * number for number in range(parts + 1)]",
+        "list(range(0, extent + 1, width)) if width else [0, 0]",
         (f"{_FUNCTIONS}::test_agrees_with_numpy",),
     ),
     Mutant(

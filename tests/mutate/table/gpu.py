@@ -96,15 +96,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "threads share iterations that write one element",
         "backends.gpu.teams:_is_own",
-        "all(index.stride(axis) for axis in axes if axis.extent > 1)",
+        "all(index.moves(axis) for axis in axes if axis.extent > 1)",
         "True",
         ON_TEAMS,
     ),
     Mutant(
         "a wrong index of an axis without elements stands for its first one",
         "backends.gpu.teams:_is_own",
-        "isinstance(extent, int) and extent > 0",
-        "isinstance(extent, int)",
+        "bounds_of(extent)[0] > 0",
+        "bounds_of(extent)[0] >= 0",
         ON_TEAMS,
     ),
     Mutant(
@@ -145,8 +145,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "items whose elements overlap are threads",
         "backends.gpu.mapping:_Parts.are_apart",
-        "abs(stride) <= span",
-        "abs(stride) < 0",
+        "bounds_of(_magnitude(stride) - span)[0] <= 0",
+        "False",
         ON_MAPPING,
     ),
     Mutant(

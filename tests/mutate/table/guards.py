@@ -185,7 +185,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a call of the short way takes arrays of any shape",
         "runtime.prepared:prepare",
-        Text(" or {value}.shape != {plan.shape!r}"),
+        Text(" or {value}.shape != {shape_of(plan)}"),
         "",
         ("tests/runtime/test_prepared.py",),
     ),

@@ -35,13 +35,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/backends/host/test_contraction_halves.py", "-k", "some_products"),
     ),
     Mutant(
-        "rows of halves that a program counts are read as f32",
-        "backends.cpu.contraction.matmul_plan:MatmulPlan.packs_many",
-        'self.spec.counted == "m" and self.pack_b == "rows" and self.spec.stored is None',
-        'self.spec.counted == "m" and self.pack_b == "rows"',
-        ("tests/backends/host/test_contraction_counted.py", "-k", "halves"),
-    ),
-    Mutant(
         "halves of two dtypes are multiplied as those of one",
         "passes.halves_in_products:_Multiplier.is_read_as_stored",
         "len(dtypes) == 1 and None not in dtypes and (is_small or self.inside[-1].issuperset(casts))",

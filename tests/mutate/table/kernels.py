@@ -283,7 +283,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the planes of an image begin below its padding",
-        "backends.cpu.contraction.convolve:_sizes",
+        "backends.cpu.contraction.convolve:sizes_of",
         "-window.padding[0]",
         "0",
         ON_PLANES,
@@ -371,6 +371,13 @@ MUTANTS: tuple[Mutant, ...] = (
         Text("memcpy(target, turned, (size_t)(4 * columns));"),
         "memcpy(target, turned, (size_t)(4 * columns - 4));",
         ("tests/backends/host/test_contraction_bytes.py", "-k", "some_sums"),
+    ),
+    Mutant(
+        "columns of two panels are added up twice over blocks of a long sum",
+        "backends.cpu.contraction.sized_text:NEXT_TILE",
+        Text("(t->col_tile > t->first_col_tile && !has_blocks)"),
+        "(t->col_tile > t->first_col_tile)",
+        ("tests/backends/host/test_contraction_sized.py", "-k", "blocks_of"),
     ),
     Mutant(
         "a library takes a transposed operand for a plain one",

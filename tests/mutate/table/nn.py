@@ -61,10 +61,10 @@ MUTANTS = (
     ),
     Mutant(
         "Adagrad keeps the rate that it was made with",
-        "optim.optimizers:Adagrad.update",
-        "lr if is_off(self.lr_decay) else st.astype(self.lr / self.decay, param.dtype)",
-        'self.__dict__.setdefault("rate", lr) if is_off(self.lr_decay) else st.astype(self.lr / self.decay, '
-        'param.dtype)',
+        "optim.optimizers:Adagrad.begin_group",
+        "self.lr if is_off(self.lr_decay) else self.lr / (1.0 + self.lr_decay * self.before)",
+        'self.__dict__.setdefault("rate", self.lr) if is_off(self.lr_decay) else '
+        'self.lr / (1.0 + self.lr_decay * self.before)',
         ("tests/optim/test_options.py::test_a_rate_of_0_moves_nothing",),
     ),
     Mutant(
@@ -153,10 +153,9 @@ MUTANTS = (
     ),
     Mutant(
         "the corrections of all groups are those of the optimiser's betas",
-        "optim.optimizer:Optimizer._step_all",
+        "optim.optimizer:Optimizer.numbers_of_group",
         "self.begin_group()",
-        "if group is self.groups[0]:\n"
-        "    self.begin_group()",
+        'vars(self).setdefault("of_all", self.begin_group())',
         ("tests/optim/test_groups.py::test_groups_are_as_an_optimiser_for_each",),
     ),
     Mutant(
@@ -247,7 +246,7 @@ MUTANTS = (
     Mutant(
         "split makes so many parts by torch's word, too",
         "ops.torch_words:_split",
-        "range(split_size_or_sections, extent, split_size_or_sections)",
+        'range(split_size_or_sections, _fixed("split", x, dim), split_size_or_sections)',
         "range(extent // split_size_or_sections, extent, extent // split_size_or_sections)",
         ("tests/ops/test_torch_words.py::test_a_word_does_in_plain_python_what_torchs_does",),
     ),

@@ -50,7 +50,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "groups of channels of no samples have no size",
         "library.elementwise.normalization:_group_norm",
-        "inside // groups if isinstance(inside, int) else -1",
+        "exact_quotient(rows.shape[1], groups)",
         "-1",
         ("tests/ops/test_no_samples.py",),
     ),
@@ -446,7 +446,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the derivative of a product of updates of one place leaves out those after it",
         "library.statistics.scatter_reduce:_Places.others",
-        "before * self._running(factors, places, axis, count, True)",
+        "before * self._running(factors, places, axis, True)",
         "before",
         _SCATTER,
     ),

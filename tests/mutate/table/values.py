@@ -102,9 +102,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "u64 prints as an i64",
-        "backends.host.messages:_put_value",
-        "dtype is u64",
-        "dtype.is_float",
+        "code.support.printf:printf_format",
+        '"llu" if dtype is u64 else "lld" if dtype.is_integer else spec.type',
+        '"lld" if dtype.is_integer else spec.type',
         (_INTEGERS, "-k", "u64_beyond"),
     ),
     Mutant(

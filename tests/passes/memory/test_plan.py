@@ -21,11 +21,14 @@ from staged.ir.types import FrameType, SequenceType, TensorType, bool_, f32, i64
 from staged.ir.verifier import verify
 from staged.passes.memory.offsets import assign_offsets
 from staged.passes.memory.plan import plan_buffers
+from staged.source import Position
 
 VECTOR = TensorType(f32, (16,))
 KERNEL = {"name": "kernel", "fused": "kernel"}
 INT = TensorType(i64)
 FLAG = TensorType(bool_)
+LINES = [Position("model.py", line, 0, line, 1, "forward") for line in range(3)]
+"""The lines of kernels: values of one line may be twins."""
 TURNS = 3
 """The most iterations of a loop that collects."""
 
@@ -73,6 +76,7 @@ class Generator:
         with self.builder.block([VECTOR] * len(operands)) as body:
             self.builder.end("yield", [body.params[0]] * count)
         op = self.builder.op("kernel", operands, [VECTOR] * count, attrs=KERNEL, blocks=[body.block])
+        op.where = LINES[len(self.in_place) % len(LINES)]
         if self.random.random() < 0.6:
             self.in_place[op] = [(0, 0)]
         return op.results[self.random.randrange(count)]
@@ -450,6 +454,25 @@ def test_a_plan_that_shares_too_much_is_caught():
         except AssertionError:
             caught += 1
     assert caught > 30
+
+
+@pytest.mark.parametrize("line", [0, 1])
+def test_values_of_one_line_in_two_loops_share_a_buffer(line):
+    builder, made = Builder(), []
+    with builder.block([VECTOR, INT], ["x", "n"]) as body:
+        x, n = body.params
+        for where in (LINES[0], LINES[line]):
+            with builder.block([INT]) as step:
+                with builder.block([VECTOR]) as inner:
+                    builder.end("yield", [inner.params[0]])
+                kernel = builder.op("kernel", [x], [VECTOR], attrs=KERNEL, blocks=[inner.block], where=where)
+                made.append(kernel.result)
+                builder.end("yield", [])
+            builder.op("for", [n, n, n], [], attrs={"label": Label("loop"), "collected": 0}, blocks=[step.block])
+        builder.end("return", [x])
+    plan = plan_buffers(Function("f", body.block), lambda op: ())
+    assert (plan.place[made[0]] is plan.place[made[1]]) == (line == 0)
+    assert len(plan.arena_buffers()) == 1 + line
 
 
 def test_a_training_step_updates_parameters_in_place_and_reuses_activations():

@@ -9,18 +9,22 @@ from dataclasses import replace
 from math import prod
 
 from staged.backends.cpu.contraction.items import over_items
-from staged.backends.cpu.contraction.operands import batch_items, batch_terms
+from staged.backends.cpu.contraction.operands import batch_terms
 from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec
 from staged.backends.cpu.contraction.text import added
 from staged.backends.cpu.contraction.vectors import vector_of
+from staged.code.expr import Cast, Expr, Infix, Name
 from staged.code.support.library import Snippet
 from staged.code.writer import Writer
 from staged.ir.machine import Blas, Machine
+from staged.ir.sizes import Extent, largest
 from staged.ir.types import DType, f32, f64
 
 LEAST = 10_000
 """Multiply-adds from which on a call pays."""
 LARGEST = 2**31 - 1
+Form = tuple[int, int | str]
+"""Whether a matrix lies transposed in memory, as CBLAS says it, and the distance of its rows, or columns."""
 _LETTERS = {f32: "s", f64: "d"}
 _ROW_MAJOR, _PLAIN, _TRANSPOSED = 101, 111, 112  # the numbers of CBLAS's enumerations
 
@@ -38,43 +42,73 @@ def emit_blas(spec: MatmulSpec, machine: Machine, blas: Blas) -> ContractionKern
     items = prod(spec.batch)
     scratch = spec.m * spec.n if spec.epilogue is not None else 0
     one, zero = ("1.0f", "0.0f") if spec.dtype is f32 else ("1.0", "0.0")
-    m, k = ("(int)count" if spec.counted == side else str(size) for side, size in (("m", spec.m), ("k", spec.k)))
-    rank = len(spec.batch)
-    a, lda = _form(spec.a_strides[rank:], spec.m, spec.k)
-    b, ldb = _form(spec.b_strides[rank:], spec.k, spec.n)
+    rank, matrices = len(spec.batch), spec.matrices
+    m, n, k, ldc = map(str, (spec.m, spec.n, spec.k, spec.n))
+    rows, columns = m, n
+    if matrices is None:
+        forms: tuple[Form, Form] = (
+            _form(spec.a_strides[rank:], spec.m, spec.k),
+            _form(spec.b_strides[rank:], spec.k, spec.n),
+        )
+    else:
+        rows, columns, _ = (str(_number(extent, spec)) for extent in matrices.matrix)
+        m, n, k = (_integer(extent, spec) for extent in matrices.matrix)
+        (turned_a, turned_b), ldc = matrices.turned, _distance(matrices.n, spec)
+        forms = (
+            (_TRANSPOSED, _distance(matrices.m, spec)) if turned_a else (_PLAIN, _distance(matrices.k, spec)),
+            (_TRANSPOSED, _distance(matrices.k, spec)) if turned_b else (_PLAIN, ldc),
+        )
+    (a, lda), (b, ldb) = forms
+
+    def matrix(name: str, strides: tuple[int, ...], *axes: int) -> str:
+        """The matrix number `batch` of an operand, of so many elements."""
+        if matrices is None:
+            return added(name, *batch_terms(spec.batch, strides))
+        size = prod(matrices.matrix[axis] for axis in axes)
+        return name if matrices.batch == 1 else f"{name} + {Infix('*', Name('batch'), _number(size, spec))}"
 
     def emit_item() -> None:
         if items > 1 or spec.epilogue is not None:
             t.line(f"const int64_t batch = {'item' if items > 1 else '0'};")
-        left, right = (
-            added(name, *batch_terms(spec.batch, strides))
-            for name, strides in zip(spec.operand_names, (spec.a_strides, spec.b_strides), strict=True)
-        )
-        target = (
-            added(spec.result_name, *batch_terms(spec.batch, spec.c_strides)) if spec.epilogue is None else "scratch"
-        )
+        left = matrix(spec.operand_names[0], spec.a_strides, 0, 2)
+        right = matrix(spec.operand_names[1], spec.b_strides, 2, 1)
+        target = matrix(spec.result_name, spec.c_strides, 0, 1) if spec.epilogue is None else "scratch"
         t.statement(
-            f"{function}({_ROW_MAJOR}, {a}, {b}, {m}, {spec.n}, {k}, {one}, {left}, {lda}, {right}, {ldb}, {zero}, "
-            f"{target}, {spec.n});"
+            f"{function}({_ROW_MAJOR}, {a}, {b}, {m}, {n}, {k}, {one}, {left}, {lda}, {right}, {ldb}, {zero}, "
+            f"{target}, {ldc});"
         )
         if spec.epilogue is not None:
-            rows = "count" if spec.counted == "m" else str(spec.m)
             names = spec.epilogue.passed
-            t.statement(f"{spec.epilogue.function}(batch, 0, 0, {rows}, {spec.n}, scratch, {spec.n}{names});")
+            t.statement(f"{spec.epilogue.function}(batch, 0, 0, {rows}, {columns}, scratch, {columns}{names});")
 
     batch = "".join(f"{extent}, " for extent in spec.batch)
     notes = [f"({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {spec.dtype}, by BLAS"]
-    kernel = over_items(spec, vector, t, notes, emit_item, items, scratch, batch_items(spec, items))
+    found = 0 if matrices is None else matrices.batch
+    kernel = over_items(spec, vector, t, notes, emit_item, items, scratch, found)
     return replace(kernel, support=(*kernel.support, _declared(function, spec.dtype)), link=blas.link)
 
 
-def _form(strides: tuple[int, ...], rows: int, columns: int) -> tuple[int, int]:
-    """(whether a matrix lies transposed in memory, as CBLAS says it; the distance of its rows, or columns)."""
+def _form(strides: tuple[int, ...], rows: int, columns: int) -> Form:
+    """The form of a matrix."""
     row, column = strides
     if column == 1 or columns == 1:
         return _PLAIN, max(row, columns)
     assert row == 1 or rows == 1, f"no matrix of rows or columns: {strides}"
     return _TRANSPOSED, max(column, rows)
+
+
+def _number(extent: Extent, spec: MatmulSpec) -> Expr:
+    return spec.number(extent, {name: Name(name) for name in spec.sizes})
+
+
+def _integer(extent: Extent, spec: MatmulSpec) -> str:
+    """A size as an argument of CBLAS."""
+    return str(extent) if isinstance(extent, int) else str(Cast("int", _number(extent, spec)))
+
+
+def _distance(extent: Extent, spec: MatmulSpec) -> str:
+    """The distance of rows with so many elements, at least 1 for CBLAS."""
+    return _integer(largest(extent, 1), spec)
 
 
 def _declared(function: str, dtype: DType) -> Snippet:

@@ -10,7 +10,9 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 from __future__ import annotations
 
 from staged.backends.cpu.contraction.conv2d_columns import emit_columns, plan_columns
+from staged.backends.cpu.contraction.conv2d_phases import emit_phases
 from staged.backends.cpu.contraction.conv2d_plan import plan_conv2d
+from staged.backends.cpu.contraction.conv2d_sized import emit_sized
 from staged.backends.cpu.contraction.conv2d_weight import emit_backward_weight
 from staged.backends.cpu.contraction.convolve import emit_convolved
 from staged.backends.cpu.contraction.items import no_items
@@ -45,8 +47,13 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     if spec.kind == "backward_weight":
         return emit_backward_weight(spec, machine)
     plan = plan_conv2d(spec, machine)
+    if spec.images is not None and not spec.images.have_one_size:
+        has_phases = spec.kind == "backward_input" and spec.stride != (1, 1)
+        return (emit_phases if has_phases else emit_sized)(plan, spec.images, machine)
+    if spec.images is not None and spec.kind == "forward":
+        return emit_convolved(plan)
     if not is_window(spec, machine):
-        product = pointwise_product(spec)
+        product = pointwise_product(spec) if spec.images is None else None
         if product is not None:
             return emit_matmul(product, machine)
         columns = plan_columns(spec, machine) if spec.kind == "backward_input" else None

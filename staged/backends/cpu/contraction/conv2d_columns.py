@@ -185,7 +185,8 @@ class _Emitter:
             plan.scratch_items,
             tiles=self.tiles,
         )
-        return replace(made, column_step=spec.h * spec.w)
+        size = 0 if spec.images is None else spec.images.n * (items // spec.n)
+        return replace(made, column_step=spec.h * spec.w, items_size=size)
 
     # ---- adding up -----------------------------------------------------------------------------
 

@@ -48,6 +48,11 @@ class WindowPlan:
         return self.spec.kh * self.spec.kw
 
     @property
+    def has_known_images(self) -> bool:
+        """Return whether height and width of the images are numbers."""
+        return self.spec.images is None or self.spec.images.have_one_size
+
+    @property
     def is_short(self) -> bool:
         """Whether sums are so short that a kernel needs constants to be fast."""
         return self.taps > 1 and self.inner * self.taps < SHARED_STEPS
@@ -191,7 +196,8 @@ def plan_conv2d(spec: Conv2dSpec, machine: Machine) -> WindowPlan:
     candidates = sorted({split_evenly(window.out[0], rows).large for rows in range(1, most + 1)})
     rows = min(candidates, key=lambda r: (estimate(r)[0], r))
     choice = estimate(rows)[1]
-    window, rows = flattened(window, rows)
+    if spec.images is None or spec.images.have_one_size:
+        window, rows = flattened(window, rows)
     panel_bytes = inner * taps * choice.vectors.large * vector.bytes
     plan = WindowPlan(
         spec,

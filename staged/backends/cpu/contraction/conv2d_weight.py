@@ -29,11 +29,17 @@ from staged.backends.cpu.contraction.product_tile import SHARED_STEPS
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
 from staged.backends.cpu.contraction.tile import Split, split_evenly
-from staged.backends.cpu.contraction.vectors import Vector, vector_of
-from staged.backends.cpu.contraction.weight_tile import MOST_TAPS, SHARED_VECTORS, WeightTile, weights_support
-from staged.code.expr import Cast, Expr, Name, Variable, call
+from staged.backends.cpu.contraction.vectors import Vector, snippet_of, vector_of
+from staged.backends.cpu.contraction.weight_tile import (
+    MOST_TAPS,
+    SHARED_VECTORS,
+    SIZED_WEIGHTS,
+    WeightTile,
+    weights_support,
+)
+from staged.code.expr import Cast, Expr, Member, Name, Prefix, Variable, call
 from staged.code.support.library import Snippet
-from staged.code.tree import Declare, Do, For, Statement
+from staged.code.tree import Assign, Declare, Do, For, Statement
 from staged.code.types import INDEX, word
 from staged.ir.machine import Machine
 
@@ -67,6 +73,7 @@ class WeightPlan:
     outer: Split  # those of one item, as rows of tiles
     groups: tuple[TapGroup, ...]  # all taps of one channel, or of several
     leftover: tuple[TapGroup, ...]  # for the channels that remain when groups take several
+    room: int = 0  # items of planes and d_y, if the program finds the size of images
 
     @property
     def rows(self) -> int:
@@ -75,7 +82,12 @@ class WeightPlan:
     @property
     def is_short(self) -> bool:
         """Return whether pixels of planes are used so rarely that a kernel needs constants to fill planes fast."""
-        return not is_plain(self.window) and self.spec.oc // self.spec.groups * self.spec.kh < SHARED_STEPS // 2
+        return not self.is_copy and self.spec.oc // self.spec.groups * self.spec.kh < SHARED_STEPS // 2
+
+    @property
+    def is_copy(self) -> bool:
+        """Return whether the planes are a copy of the image."""
+        return is_plain(self.window) and self.rows == self.window.out[0] and not self.room
 
     @property
     def block_pixels(self) -> int:
@@ -107,7 +119,8 @@ class WeightPlan:
     @property
     def layout_items(self) -> int:
         """Planes and d_y of the samples laid out together, and what the last vector reads beyond."""
-        items = self.samples * (self.image_items + self.gradient_items) + self.vector.lanes
+        items = self.room or self.samples * (self.image_items + self.gradient_items)
+        items += self.vector.lanes
         return -(-items // 16) * 16
 
     @property
@@ -123,7 +136,7 @@ class WeightPlan:
 
     def tile_function(self, tile: WeightTile, offsets: Sequence[int]) -> Snippet:
         """The function of a tile; that of a small image has constant sizes."""
-        if self.blocks.count > 1 or self.block_pixels >= SHARED_VECTORS * self.vector.lanes:
+        if self.room or self.blocks.count > 1 or self.block_pixels >= SHARED_VECTORS * self.vector.lanes:
             return shared_function(tile)
         window = self.window
         sizes = (self.spec.kh, self.spec.kw), window.out, (window.stride[0], window.dilation[0])
@@ -148,12 +161,18 @@ def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> WeightPlan:
         wanted = max(1, -(-VECTORS_PER_BLOCK * vector.lanes // width))
         near = {split_evenly(height, r).large for r in range(max(1, wanted // 2), wanted * 2 + 1)}
         rows = min(near, key=lambda r: (_waste(r, height, width, vector), abs(r - wanted), r))
-    window, rows = flattened(window, rows)
+    is_sized = spec.images is not None and not spec.images.have_one_size
+    if not is_sized:
+        window, rows = flattened(window, rows)
     height, width = window.out
     blocks = split_evenly(height, rows)
 
     limit = machine.l2 // 2 // size
-    most_channels = max(1, limit // max(1, window.channel_items(rows)))
+    block_pixels = min(height * width, 2 * VECTORS_PER_BLOCK * vector.lanes + width) if is_sized else 0
+    planes = window.channel_items(rows)
+    if is_sized:  # of all blocks that the program may choose
+        planes = window.taps[1] * len(window.phases) * (block_pixels + window.halo * width)
+    most_channels = max(1, limit // max(1, planes))
     registers = machine.vector_registers - (1 if machine.fma else 2)
     shared = machine.cores > 1 and spec.multiply_adds > 500_000
     if shared:
@@ -175,7 +194,11 @@ def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> WeightPlan:
         parts = min(max(1, oc // most_rows), 2 * machine.cores)
         outer_blocks = max(count for count in range(1, parts + 1) if oc % count == 0)
     outer = split_evenly(oc // outer_blocks, most_rows)
-    return WeightPlan(spec, vector, window, blocks, samples, channels, outer_blocks, outer, groups, leftover)
+    room = 0
+    if is_sized:
+        padded = block_pixels + vector.lanes
+        room = max(limit, channels.large * planes + oc // outer_blocks * padded)
+    return WeightPlan(spec, vector, window, blocks, samples, channels, outer_blocks, outer, groups, leftover, room)
 
 
 def _waste(rows: int, height: int, width: int, vector: Vector) -> float:
@@ -219,14 +242,28 @@ def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> ContractionKerne
         item, sums = Variable("item", INDEX), Variable("sums", word(f"st_weight_sums_{vector.dtype}"))
         x, d_y, scratch = (parameters[name] for name in (*spec.operand_names, "scratch"))
         result = parameters[spec.result_name] if spec.epilogue is None else Name("NULL")
+        declared: tuple[Statement, ...] = ()
+        if spec.images is not None:
+            here, images = Variable("here", word(f"st_weights_{vector.dtype}")), spec.images
+            if plan.room:
+                numbers = [spec.number(extent, parameters) for extent in (images.n, *images.image, *images.out)]
+                made = call(f"st_size_weights_{vector.dtype}", sizes, *numbers, Name(str(plan.room)), Prefix("&", here))
+                declared = Declare(here, is_const=False), Do(made)
+            else:
+                count = Assign(Member(here, "samples", arrow=False), spec.number(images.n, parameters))
+                declared = Declare(here, Prefix("*", sizes), is_const=False), count
+            sizes = Prefix("&", here)
         gradient = call(f"st_gradient_of_weights_{vector.dtype}", sizes, item, x, d_y, scratch, result)
         place: list[str | int] = [0, *"row column rows columns sums sums_row".split()]
         finish = finished(spec, parameters, sums, place, column_step)
         inside: tuple[Statement, ...] = (Declare(sums, gradient), *finish) if finish else (Do(Cast("void", gradient)),)
-        return (For(item, parameters["begin"], parameters["end"], inside),)
+        return (*declared, For(item, parameters["begin"], parameters["end"], inside))
 
     table, tiles = _sizes(plan)
     support = [snippet for _, snippet in (*planes_support(vector), *weights_support(vector))]
+    if plan.room:
+        pixels = {"$PIXELS": VECTORS_PER_BLOCK * vector.lanes}
+        support.append(snippet_of(vector, "sized_weights", SIZED_WEIGHTS, pixels))
     return kernel_with_sizes(
         spec,
         vector,
@@ -235,7 +272,7 @@ def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> ContractionKerne
         table,
         body,
         [*support, *tiles],
-        is_shared=not plan.is_short,
+        is_shared=bool(plan.room) or not plan.is_short,
         column_step=column_step,
     )
 
@@ -250,7 +287,7 @@ def _sizes(plan: WeightPlan) -> tuple[Table, list[Snippet]]:
     offsets = _tap_offsets(plan)
     functions = [[plan.tile_function(tile, offsets) for tile in row] for row in tiles]
     named = ", ".join(f"{{{', '.join(function.name for function in row)}}}" for row in functions)
-    planes = {} if is_plain(window) else {
+    planes = {} if plan.is_copy else {
         "top": -window.padding[0], "halo": window.halo, "phases": len(window.phases),
         "phase_step": window.phase_step, "dilation": window.dilation[0],
     }  # fmt: skip
@@ -260,8 +297,8 @@ def _sizes(plan: WeightPlan) -> tuple[Table, list[Snippet]]:
         f"x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), "
         f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw})",
         {
-            "window": window_value(window, plan.rows, is_plain(window)),
-            "is_plain": "true" if is_plain(window) else 0, **planes,
+            "window": window_value(window, plan.rows, plan.is_copy),
+            "is_plain": "true" if plan.is_copy else 0, **planes,
             "samples": spec.n, "together": plan.samples, "groups": spec.groups,
             "channels": plan.channels.extent, "channel_blocks": plan.channels.count,
             "d_y_channels": spec.oc // spec.groups, "rows": plan.outer_channels, "height": window.out[0],

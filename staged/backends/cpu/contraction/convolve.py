@@ -13,7 +13,8 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import gcd
 
 from staged.backends.cpu.contraction.conv2d_plan import WindowPlan
@@ -51,25 +52,35 @@ def emit_convolved(plan: WindowPlan) -> ContractionKernel:
             ),
         )
 
-    words = {"$SUMS": _SUMS * vector.lanes, "$ALIGNED": aligned_to(vector)}
-    return kernel_with_sizes(
+    images, items = spec.images, plan.work_items
+    kernel = kernel_with_sizes(
         spec,
         vector,
-        plan.work_items,
+        items,
         plan.scratch_items,
-        _sizes(plan, functions),
+        sizes_of(plan, functions, plan.offsets),
         body,
-        [
-            *(snippet for _, snippet in planes_support(vector)),
-            snippet_of(vector, "convolution_sizes", _SIZES, words),
-            *(tile.snippet for row in tiles for tile in row),
-            *(function for row in functions for function in row),
-            TILE_START,
-            snippet_of(vector, "next_convolved", _NEXT),
-        ],
+        convolution_support(plan, tiles, functions),
         is_shared=not plan.is_short,
         column_step=column_step,
     )
+    return kernel if images is None else replace(kernel, items_size=images.n * (items // spec.n))
+
+
+def convolution_support(
+    plan: WindowPlan, tiles: Sequence[Sequence[ProductTile | ConvolutionTile]], functions: Sequence[Sequence[Snippet]]
+) -> list[Snippet]:
+    """The functions that lay out planes and compute tiles."""
+    vector = plan.vector
+    words = {"$SUMS": _SUMS * vector.lanes, "$ALIGNED": aligned_to(vector)}
+    return [
+        *(snippet for _, snippet in planes_support(vector)),
+        snippet_of(vector, "convolution_sizes", _SIZES, words),
+        *(tile.snippet for row in tiles for tile in row),
+        *(function for row in functions for function in row),
+        TILE_START,
+        snippet_of(vector, "next_convolved", _NEXT),
+    ]
 
 
 def _place(plan: WindowPlan) -> list[str | int]:
@@ -80,18 +91,26 @@ def _place(plan: WindowPlan) -> list[str | int]:
     return ["batch", "row", "col", rows, cols, "sums", ld]
 
 
-def _sizes(plan: WindowPlan, functions: list[list[Snippet]]) -> Table:
-    """The sizes of a convolution."""
-    window, is_point = plan.window, plan.taps == 1
-    is_copy = is_plain(window) and plan.rows == window.out[0] and not plan.is_in_place
-    is_plane = is_copy or plan.is_in_place
+def sizes_of(
+    plan: WindowPlan,
+    functions: Sequence[Sequence[Snippet]],
+    offsets_of_taps: Sequence[int] = (),
+    may_be_in_place: bool = False,
+    points: Sequence[Sequence[Snippet]] = (),
+) -> Table:
+    """The sizes of a convolution. Tiles of images whose size the program finds `may_be_in_place`. `points` are the
+    functions for a single tap, beside those for several.
+    """
+    window, is_point, is_known = plan.window, plan.taps == 1, plan.has_known_images
+    is_in_place = plan.is_in_place if is_known else may_be_in_place
+    is_copy = is_known and is_plain(window) and plan.rows == window.out[0] and not is_in_place
+    is_plane = is_known and (is_copy or is_in_place)
     planes = {} if is_plane else {
         "top": -window.padding[0], "phases": len(window.phases),
         "phase_step": window.phase_step if len(window.phases) > 1 else 0,
     }  # fmt: skip
-    names = ", ".join(f"{{{', '.join(function.name for function in row)}}}" for row in functions)
-    offsets = _beside(plan, "offsets")
-    places = f"static const int32_t {offsets}[{plan.taps}] = {{{', '.join(map(str, plan.offsets))}}};"
+    offsets = beside(plan, "offsets")
+    places = f"static const int32_t {offsets}[{len(offsets_of_taps)}] = {{{', '.join(map(str, offsets_of_taps))}}};"
     return Table(
         plan.spec.table,
         f"st_convolution_{plan.vector.dtype}",
@@ -100,13 +119,20 @@ def _sizes(plan: WindowPlan, functions: list[list[Snippet]]) -> Table:
             "window": window_value(window, plan.rows, is_plane), "inner": plan.inner, "outer": plan.outer,
             "groups": plan.spec.groups, "height": window.out[0], "block_rows": plan.rows, **planes,
             "weight": f"{{{', '.join(map(str, plan.weight_strides))}}}", "taps": plan.taps,
-            "offsets": "" if is_point else offsets, "chain": plan.chain or plan.inner,
-            "product" if is_point else "tile": f"{{{names}}}", "tile_rows": plan.channels.large,
+            "offsets": offsets if offsets_of_taps and not is_point else "", "chain": plan.chain or plan.inner,
+            "product" if is_point else "tile": _named(functions), **({"product": _named(points)} if points else {}),
+            "tile_rows": plan.channels.large,
             "tile_vectors": plan.vectors, "is_by_pixels": "true" if plan.pixels_outside else "",
-            "is_plain": "true" if is_copy else "", "is_in_place": "true" if plan.is_in_place else "",
+            "is_plain": "true" if is_copy else "", "is_in_place": "true" if is_in_place else "",
         },
-        "" if is_point else places,
+        places if offsets_of_taps and not is_point else "",
     )  # fmt: skip
+
+
+def _named(functions: Sequence[Sequence[Snippet]]) -> str:
+    """A table of functions."""
+    rows = (", ".join(function.name for function in row) for row in functions)
+    return f"{{{', '.join(f'{{{row}}}' for row in rows)}}}"
 
 
 def _tile_function(plan: WindowPlan, tile: ProductTile | ConvolutionTile) -> Snippet:
@@ -116,10 +142,10 @@ def _tile_function(plan: WindowPlan, tile: ProductTile | ConvolutionTile) -> Sni
     outer, inner = plan.weight_strides
     constants = {"a_row": outer, "a_channel": inner, "b_channel": plan.window.channel_items(plan.rows),
                  "taps": plan.taps, "channels": plan.inner, "chain": plan.chain or plan.inner}  # fmt: skip
-    return fixed_function(_beside(plan, f"tile_{tile.shape}"), tile, constants, "offsets", plan.offsets)
+    return fixed_function(beside(plan, f"tile_{tile.shape}"), tile, constants, "offsets", plan.offsets)
 
 
-def _beside(plan: WindowPlan, part: str) -> str:
+def beside(plan: WindowPlan, part: str) -> str:
     """The name of what belongs to a table of sizes."""
     return f"{plan.spec.table.removesuffix('_sizes')}_{part}"
 

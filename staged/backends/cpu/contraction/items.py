@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from staged.backends.cpu.contraction.operands import kernel_parameters
 from staged.backends.cpu.contraction.shared_tiles import TileCalls
@@ -31,6 +31,7 @@ from staged.code.tree import Declare, Do, For, Function, Statement, Unused
 from staged.code.types import CType
 from staged.code.uses import mentioned
 from staged.code.writer import INDENT, WIDTH, Names, Writer, broken
+from staged.ir.sizes import Extent
 
 
 @contextmanager
@@ -41,8 +42,8 @@ def kernel_function(
     for line in (*spec.comments, *notes):
         t.line(f"// {line}")
     with t.function(f"static void {spec.name}", map(declared, parameters)):
-        if isinstance(spec, MatmulSpec) and spec.counted == "batch":
-            t.line("(void)count;")
+        for name in spec.sizes if isinstance(spec, Conv2dSpec) else ():
+            t.line(f"(void){name};")
         yield
 
 
@@ -54,7 +55,7 @@ def over_items(
     emit_item: Callable[[], None],
     work_items: int,
     scratch_items: int,
-    items_text: str = "",
+    items_size: Extent = 0,
     more: Sequence[tuple[str, Snippet]] = (),
     tiles: TileCalls | None = None,
 ) -> ContractionKernel:
@@ -72,7 +73,7 @@ def over_items(
         text,
         parameters,
         work_items,
-        items_text,
+        items_size,
         scratch_items * spec.dtype.size,
         *support_for(text, vector, (*more, *(() if tiles is None else tiles.functions))),
     )
@@ -125,23 +126,41 @@ def kernel_with_sizes(
     address = f"&{table.name}"
     parameter = Variable("sizes", CType(f"const {table.type} *", is_pointer=True))
     sizes = Setting(address, parameter) if is_shared else Name(address)
+    made = kernel_of_statements(
+        spec, vector, work_items, scratch_items, lambda parameters: body(sizes, parameters), support, column_step
+    )
+    return replace(made, tables=(table.snippet,))
+
+
+def kernel_of_statements(
+    spec: MatmulSpec | Conv2dSpec,
+    vector: Vector,
+    work_items: int,
+    scratch_items: int,
+    body: Callable[[Mapping[str, Variable]], tuple[Statement, ...]],
+    support: Sequence[Snippet],
+    column_step: int = 1,
+) -> ContractionKernel:
+    """A kernel: `body` builds its statements from its parameters by name. It may need scratch memory."""
     given = kernel_parameters(spec, has_scratch=True)
     parameters = {name: variable_of((type, name)) for type, name in given}
     alone = (tree.Parameter(parameters[name], is_alone="restrict" in type) for type, name in given)
-    code = Function(spec.name, tuple(alone), body(sizes, parameters), spec.comments)
+    statements = body(parameters)
+    dims = (parameters[name] for name in spec.sizes)
+    unused = tuple(Unused((dim,)) for dim in dims if dim not in mentioned(statements))
+    code = Function(spec.name, tuple(alone), (*unused, *statements), spec.comments)
     text = print_function(code)
     return ContractionKernel(
         spec.name,
         text,
         tuple((each.type.before_name, each.text) for each in parameters.values()),
         work_items,
-        "",
+        0,
         max(1, scratch_items) * spec.dtype.size,
         *support_for(text, vector, [("", each) for each in support]),
         column_step=column_step,
         code=code,
         has_epilogue=spec.epilogue is not None and spec.epilogue.code is not None,
-        tables=(table.snippet,),
     )
 
 
@@ -162,7 +181,7 @@ def support_with_sizes(
         "",
         (*parameters, (sizes.parameter.type.before_name, "sizes"), scratch, begin, end),
         work_items,
-        "",
+        0,
         max(1, scratch_items) * spec.dtype.size,
         *support_for("\n".join(each.text for each in support), vector, [("", each) for each in support]),
         tables=(table.snippet,),
@@ -189,8 +208,13 @@ def finished(
     if epilogue.code is None:
         return (Do(call(epilogue.function, *sizes, *passed, *epilogue.numbers)),)
     code = for_ranges(epilogue.code, Ranges(column_step), ("cols",))
+    known = spec.sizes if isinstance(spec, MatmulSpec) else ()
     given = [parameter.variable for parameter in code.parameters]
-    body = [s for s in code.body if not (isinstance(s, Unused) and {*s.names} & {*given[: len(sizes)]})]
+    used_before = {
+        *given[: len(sizes)],
+        *(given[len(sizes) + n] for n, each in enumerate(passed) if each.text in known),
+    }
+    body = [s for s in code.body if not (isinstance(s, Unused) and {*s.names} & used_before)]
     used, stops = mentioned(body), {s.stop for s in body if isinstance(s, For)}
     found: dict[Variable, Expr] = dict(zip(given[len(sizes) :], passed, strict=True))
     names = Names()

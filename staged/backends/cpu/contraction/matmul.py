@@ -16,7 +16,6 @@ from math import prod
 from staged.backends.cpu.contraction import skinny
 from staged.backends.cpu.contraction.items import kernel_function, no_items
 from staged.backends.cpu.contraction.matmul_plan import (
-    PACK_RIGHT_ROWS,
     MatmulPlan,
     describe,
     merged,
@@ -27,6 +26,7 @@ from staged.backends.cpu.contraction.multiply import emit_multiplied, is_multipl
 from staged.backends.cpu.contraction.operands import batch_terms, kernel_parameters
 from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import TileCalls
+from staged.backends.cpu.contraction.sized import emit_sized
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue, MatmulSpec, Parameter
 from staged.backends.cpu.contraction.stored import Stored
 from staged.backends.cpu.contraction.text import added, times
@@ -43,6 +43,8 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
     are then added up, fused multiply-adds where the machine has them (vector-by-matrix shapes add several partial
     sums). The order does not depend on the number of threads.
     """
+    if spec.matrices is not None:
+        return emit_sized(spec, spec.matrices, machine)
     if spec.m * spec.n * prod(spec.batch) == 0:
         return no_items(spec)
     spec = merged(spec)
@@ -55,14 +57,14 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
 
 def least_columns(spec: MatmulSpec | Conv2dSpec, machine: Machine) -> int:
     """The least number of columns of a tile that goes to an epilogue, 0 if it is unknown."""
-    if not isinstance(spec, MatmulSpec) or not spec.dtype.is_float or machine.blas is not None:
+    if not isinstance(spec, MatmulSpec) or not spec.dtype.is_float or spec.matrices or machine.blas is not None:
         return 0
     spec = replace(spec, epilogue=Epilogue(""))
     if spec.m * spec.n * prod(spec.batch) == 0 or skinny.plan_skinny(spec, machine) is not None:
         return 0
     plan = plan_matmul(spec, machine)
     if plan.turned:
-        return plan.tile.rows.sizes[-1] if not spec.counted else 0
+        return plan.tile.rows.sizes[-1]
     return min(plan.last_width, plan.tile.vectors.sizes[-1] * plan.vector.lanes)
 
 
@@ -72,7 +74,6 @@ class Tile:
 
     sizes: tuple[int, ...]
     rows: str
-    is_tail: bool = False
 
     @property
     def room(self) -> int:
@@ -94,14 +95,15 @@ class _Emitter:
         parameters = kernel_parameters(spec, plan.packed_a_items + plan.panel_items + plan.partial_items > 0)
         self.emit_main(parameters)
         text = self.tiles.text + str(self.text)
+        snippets, support = support_for(text, self.vector, [*self.stored.functions(), *self.tiles.functions])
         return ContractionKernel(
             spec.name,
             text,
             parameters,
             plan.work_items,
-            plan.items_text,
-            (self.sums_start() + plan.partial_items) * spec.dtype.size,
-            *support_for(text, self.vector, [*self.stored.functions(), *self.tiles.functions]),
+            scratch_bytes=(self.sums_start() + plan.partial_items) * spec.dtype.size,
+            snippets=snippets,
+            support=support,
         )
 
     # ---- names and strides ---------------------------------------------------------------------
@@ -112,22 +114,13 @@ class _Emitter:
         if plan.pack_a == "rows":
             return str(plan.packed_row), "1"
         if plan.pack_a == "columns":
-            return "1", str(tile.room) if tile.is_tail else tile.rows
+            return "1", tile.rows
         return str(plan.a.row), str(plan.a.col)
 
     @property
     def steps(self) -> str:
         """Steps of the inner dimension that are done at once, as C."""
-        return "steps" if self.plan.k_blocks > 1 else "count" if self.spec.counted == "k" else str(self.spec.k)
-
-    @property
-    def parts(self) -> str:
-        """Blocks of the inner dimension, as C."""
-        return "parts" if self.plan.k_blocks > 1 and self.spec.counted == "k" else str(self.plan.k_blocks)
-
-    @property
-    def last_part(self) -> str:
-        return "parts - 1" if self.parts == "parts" else str(self.plan.k_blocks - 1)
+        return "steps" if self.plan.k_blocks > 1 else str(self.spec.k)
 
     def emit_tile_call(self, tile: Tile, vectors: int, left: str, right: str, right_step: str) -> None:
         """A tile at `row` and `col`: into the result if all of its columns exist, else by way of `tile`."""
@@ -148,16 +141,15 @@ class _Emitter:
             "a": left, "a_row": a_row, "a_step": a_step, "b": right, "b_step": right_step,
             "steps": self.steps, "chain": self.steps if plan.chain is None else str(plan.chain),
             "c": c, "c_row": c_row, "adds": "false" if plan.k_blocks == 1 else "part > 0",
-            **({"live": "live"} if tile.is_tail else {}),
         }  # fmt: skip
-        functions = [ProductTile(self.vector, rows, vectors, tile.is_tail) for rows in tile.sizes]
+        functions = [ProductTile(self.vector, rows, vectors) for rows in tile.sizes]
         is_shared = functions[0].is_shared(plan.k_block)
         smaller = functions[1] if len(functions) > 1 else None
         is_large = f"{tile.rows} == {tile.room}"
         t.statement(self.tiles.call(functions[0], is_shared, arguments, smaller=smaller, is_large=is_large))
         if not others:
             return
-        last = [f"part == {self.last_part}"] if plan.k_blocks > 1 else []
+        last = [f"part == {plan.k_blocks - 1}"] if plan.k_blocks > 1 else []
         partial = [f"width != {full}"] if is_direct else []
         guard = " && ".join([*last, *partial])
         with t.block(f"if ({guard})") if guard else nullcontext():
@@ -189,16 +181,11 @@ class _Emitter:
                     return
                 if plan.partial_items:
                     t.line(f"{self.vector.scalar} *const sums = {added('scratch', str(self.sums_start()))};")
-                if self.parts == "parts":
-                    whole = f"(count + {plan.k_block - 1}) / {plan.k_block}"
-                    t.line(f"const int64_t parts = count > {plan.k_block} ? {whole} : 1;")
-                with t.block(f"for (int64_t part = 0; part < {self.parts}; ++part)"):
+                with t.block(f"for (int64_t part = 0; part < {plan.k_blocks}; ++part)"):
                     last = spec.k - (plan.k_blocks - 1) * plan.k_block
                     steps = (
                         f"part < {plan.k_blocks - 1} ? {plan.k_block} : {last}" if last < plan.k_block else str(last)
                     )
-                    if self.parts == "parts":
-                        steps = f"part < parts - 1 ? {plan.k_block} : count - {times(plan.k_block, 'part')}"
                     t.line(f"const int64_t steps = {steps};")
                     self.emit_part()
                     t.line(f"left += {plan.k_block * plan.a.col};")
@@ -223,17 +210,7 @@ class _Emitter:
         if matrices > 1 or spec.epilogue is not None:
             t.line(f"const int64_t batch = {batch};")
         index = "item" if matrices == 1 else f"item % {blocks}"
-        if spec.counted == "m":
-            block = "0" if row_blocks == 1 else "item" if col_blocks == 1 else f"item / {col_blocks}"
-            first, stop = times(plan.item_rows, block), "count"
-            if row_blocks > 1:
-                stop = f"row_begin + {plan.item_rows} < count ? row_begin + {plan.item_rows} : count"
-            t.line(f"const int64_t row_begin = {first};")
-            t.line(f"const int64_t row_end = {stop};")
-            if plan.packs_many:
-                enough = PACK_RIGHT_ROWS * plan.tile.rows.large
-                t.line(f"const bool packs = row_end - row_begin >= {enough};  // else copying would not pay")
-        elif row_blocks > 1:
+        if row_blocks > 1:
             block = index if col_blocks == 1 else f"{index} / {col_blocks}"
             self.emit_bounds("row", block, plan.tile.rows, plan.rows_per_item, 1)
         if col_blocks > 1:
@@ -299,8 +276,7 @@ class _Emitter:
     def emit_pack_left(self) -> None:
         t, plan, k = self.text, self.plan, self.steps
         if plan.pack_a == "rows":
-            whole = plan.row_blocks == 1 and self.spec.counted != "m"
-            first, last = ("0", str(plan.m)) if whole else ("row_begin", "row_end")
+            first, last = ("0", str(plan.m)) if plan.row_blocks == 1 else ("row_begin", "row_end")
             with t.block(f"for (int64_t row = {first}; row < {last}; ++row)"):
                 source = added("left", times(plan.a.row, "row"))
                 t.line(self.stored.copied(self.packed_left(), source, k))
@@ -322,9 +298,7 @@ class _Emitter:
                 if len(widths) > 1:
                     t.line(f"const int64_t width = col == {last} ? {plan.last_width} : {full};")
                 source, step = "panel", str(full)
-                if plan.packs_many:
-                    source, step = self.emit_many_packed(full, widths)
-                elif plan.pack_b is not None:
+                if plan.pack_b is not None:
                     self.emit_pack_right(full, widths)
                 elif full not in widths:
                     self.emit_pad_right(full, plan.last_width)
@@ -336,43 +310,8 @@ class _Emitter:
                 else:
                     source, step = "right + col", str(plan.b.row)
                 left = self.packed_left() if plan.pack_a else added("left", times(plan.a.row, "row"))
-                if self.spec.counted == "m":
-                    self.emit_counted_rows(vectors, left, source, step)
-                    continue
                 with self.each_tile() as tile:
                     self.emit_tile_call(tile, vectors, left, source, step)
-
-    def emit_counted_rows(self, vectors: int, left: str, source: str, step: str) -> None:
-        """The tiles of a panel over rows that the program counts: large ones, then one for what is left."""
-        t = self.text
-        (large,), tails = self.plan.row_sizes, self.plan.tail_sizes
-        t.line("int64_t row = row_begin;")
-        with t.block(f"for (; row + {large} <= row_end; row += {large})"):
-            self.emit_tile_call(Tile((large,), str(large)), vectors, left, source, step)
-        t.line("const int64_t live = row_end - row;")
-        for rows, fewer in zip(reversed(tails), (*reversed(tails[:-1]), 0), strict=True):
-            with (t.block if rows == large else t.otherwise)(f"if (live > {fewer})"):
-                self.emit_tile_call(Tile((rows,), "live", is_tail=True), vectors, left, source, step)
-
-    def emit_many_packed(self, full: int, widths: tuple[int, ...]) -> tuple[str, str]:
-        """The panel is copied where there are rows enough; gives where its rows are, and how far apart."""
-        t, plan, vector = self.text, self.plan, self.vector
-        last = plan.last_width
-        if full not in widths:
-            self.emit_pad_right(full, last)
-            return "panel", str(full)
-        both = len(widths) > 1
-        with t.block(f"if (packs && width == {full})" if both else "if (packs)"):
-            with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
-                source = added("right", times(plan.b.row, "k"), "col")
-                t.line(self.stored.copied(f"panel + {times(full, 'k')}", source, full))
-        if both:
-            with t.block(f"if (width != {full})"):
-                self.emit_pad_right(full, last)
-        copy = f"packs || width != {full}" if both else "packs"
-        t.line(f"const {vector.scalar} *const source = {copy} ? panel : right + col;")
-        t.line(f"const int64_t step = {copy} ? {full} : {plan.b.row};")
-        return "source", "step"
 
     def emit_pad_right(self, full: int, width: int) -> None:
         """The last panel, row by row, filled up with zeros."""

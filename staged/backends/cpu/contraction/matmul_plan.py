@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-from staged.backends.cpu.contraction.operands import batch_items
 from staged.backends.cpu.contraction.spec import MatmulSpec
 from staged.backends.cpu.contraction.stored import Stored
 from staged.backends.cpu.contraction.tile import (
@@ -82,31 +81,8 @@ class MatmulPlan:
 
     @property
     def item_rows(self) -> int:
-        """Rows of an item, all but the last of counted ones."""
+        """Rows of an item."""
         return self.rows_per_item * self.tile.rows.large
-
-    @property
-    def items_text(self) -> str:
-        if self.spec.counted != "m" or self.row_blocks == 1:
-            return batch_items(self.spec, self.work_items)
-        blocks = f"({{count}} + {self.item_rows - 1}) / {self.item_rows}"
-        return blocks if self.col_blocks == 1 else f"{blocks} * {self.col_blocks}"
-
-    @property
-    def row_sizes(self) -> tuple[int, ...]:
-        """Rows of the tiles that there are; of counted ones, all but the last."""
-        return (self.tile.rows.large,) if self.spec.counted == "m" else self.tile.rows.sizes
-
-    @property
-    def tail_sizes(self) -> tuple[int, ...]:
-        """Rows that the last tile of counted rows may have, of which some are real: it reads the right operand once."""
-        large = self.tile.rows.large
-        return (*(size for size in TAILS if size < large), large) if self.spec.counted == "m" else ()
-
-    @property
-    def packs_many(self) -> bool:
-        """Return whether it depends on the number of rows if the right operand is copied together."""
-        return self.spec.counted == "m" and self.pack_b == "rows" and self.spec.stored is None
 
     @property
     def result(self) -> Result:
@@ -143,7 +119,7 @@ class MatmulPlan:
         """Steps of the inner dimension that a sum in a register takes in at a time; None: all of a block."""
         if self.k_block <= LONGEST_CHAIN:
             return None
-        return LONGEST_CHAIN if self.spec.counted == "k" else chain_of(self.k_block)
+        return chain_of(self.k_block)
 
     @property
     def k_blocks(self) -> int:
@@ -197,7 +173,7 @@ def merged(spec: MatmulSpec) -> MatmulSpec:
     the number of the batch.
     """
     batch, a, b, c = spec.batch, spec.a_strides, spec.b_strides, spec.c_strides
-    if spec.epilogue is not None or not batch or spec.counted:
+    if spec.epilogue is not None or not batch:
         return spec
     kept = [axis for axis in range(len(batch)) if batch[axis] != 1]
     ends = [len(batch), len(batch) + 1]
@@ -216,9 +192,7 @@ def merged(spec: MatmulSpec) -> MatmulSpec:
 
 
 def plan_matmul(spec: MatmulSpec, machine: Machine) -> MatmulPlan:
-    """The cheaper of computing the product as it stands and computing its transpose; counted rows stay rows."""
-    if spec.counted == "m":
-        return _plan(spec, machine, False)
+    """The cheaper of computing the product as it stands and computing its transpose."""
     straight, turned = (_plan(spec, machine, turned) for turned in (False, True))
     return turned if turned.cycles < 0.97 * straight.cycles else straight
 
@@ -299,8 +273,7 @@ def describe(plan: MatmulPlan) -> list[str]:
     """The comment above a kernel."""
     spec, stored = plan.spec, Stored.of(plan.spec, plan.vector)
     batch = "".join(f"{extent}, " for extent in spec.batch)
-    m, k = ("count" if spec.counted == axis else str(size) for axis, size in (("m", spec.m), ("k", spec.k)))
-    notes = [f"({batch}{m}, {k}) @ ({batch}{k}, {spec.n}), {stored.title}"]
+    notes = [f"({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {stored.title}"]
     if plan.turned:
         notes.append("computed as its transpose, vectors along the rows of the result")
     if plan.pack_a:
@@ -318,7 +291,6 @@ def describe(plan: MatmulPlan) -> list[str]:
 
 
 LONGEST_K = 2048  # steps of the inner dimension; beyond, panels would not stay in the second-level cache
-TAILS = (4, 8)  # rows of a last tile with counted rows, if they are fewer
 PACK_RIGHT_ROWS = 4  # row tiles that read a panel before copying it pays
 PACK_LEFT_PANELS = 4
 LEAST_SHARED_ROWS = 60  # of an item, where rows are split among threads

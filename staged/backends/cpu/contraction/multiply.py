@@ -27,7 +27,7 @@ from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel
 from staged.backends.cpu.contraction.tile import TILE_START, Split
-from staged.backends.cpu.contraction.vectors import snippet_of
+from staged.backends.cpu.contraction.vectors import Vector, snippet_of
 from staged.code.expr import Expr, Field, Items, Name, Prefix, Variable, call
 from staged.code.tree import Declare, Statement, While
 from staged.code.types import word
@@ -39,10 +39,8 @@ SHORT = 32
 def is_multiplied(plan: MatmulPlan) -> bool:
     """Return whether the shared function computes a product."""
     spec = plan.spec
-    return (
-        spec.stored is None
-        and not spec.counted
-        and all(len(batch_terms(spec.batch, each.batch)) < 2 for each in (plan.a, plan.b, plan.c) if each.batch)
+    return spec.stored is None and all(
+        len(batch_terms(spec.batch, each.batch)) < 2 for each in (plan.a, plan.b, plan.c) if each.batch
     )
 
 
@@ -79,15 +77,16 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
         scratch_items += kept * split.rows.large * columns
     if is_turned and split.rows.large > 1:
         scratch_items += -(-split.rows.large // lanes) * lanes * columns
-    words = {"$V": vector.name, "INLINE": "inline __attribute__((always_inline))"}
-    snippets = [snippet_of(vector, "product_sizes", _SIZES), TILE_START]
+    words = words_of(vector)
+    snippets = [snippet_of(vector, "product_sizes", SIZES), TILE_START]
     snippets += [each for row in tiles for tile in row for each in (tile.snippet, shared_function(tile))]
-    snippets += [snippet_of(vector, copy, _COPIES[copy], words) for copy in dict.fromkeys((left, right, turn)) if copy]
-    snippets.append(snippet_of(vector, "next_tile", _NEXT_TILE, words))
+    snippets += [snippet_of(vector, copy, COPIES[copy], words) for copy in dict.fromkeys((left, right, turn)) if copy]
+    parts = {"items": ITEMS, "panels": PANELS, "finish_tile": FINISH, "next_tile": NEXT_TILE}
+    snippets += [snippet_of(vector, name, text, words) for name, text in parts.items()]
     shapes, *others = describe(plan)[: 1 + plan.turned]
     table = Table(spec.table, f"st_product_{dtype}", shapes, fields)
     if has_result:
-        snippets.append(snippet_of(vector, "multiply", _MULTIPLY, words))
+        snippets.append(snippet_of(vector, "multiply", MULTIPLY, words))
         lines = [line for line in spec.comments if line != "matmul"]
         comment = [f"{shapes}  {lines[0]}", *others] if len(lines) == 1 else [*lines, shapes, *others]
         return support_with_sizes(
@@ -121,6 +120,11 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
     )
 
 
+def words_of(vector: Vector) -> dict[str, object]:
+    """Words in the text of functions on tiles."""
+    return {"$V": vector.name, "INLINE": "inline __attribute__((always_inline))"}
+
+
 def _braces(*values: object) -> str:
     return f"{{{', '.join(map(str, values))}}}"
 
@@ -144,7 +148,7 @@ _LEFT = {"rows": "copy_rows", "columns": "copy_columns"}
 _RIGHT = {"rows": "copy_panel", "transpose": "transpose_panel", "gather": "gather_panel"}
 
 
-_SIZES = """\
+SIZES = """\
 typedef void st_sums_$D(const $T *restrict a, int64_t a_row, int64_t a_step, const $T *restrict b, int64_t b_step,
         int64_t steps, int64_t chain, $T *restrict c, int64_t c_row, bool adds);
 typedef void st_copies_$D(const $T *from, int64_t row, int64_t col, int64_t width, int64_t steps, $T *to,
@@ -176,7 +180,7 @@ typedef struct {
     const $T *left, *right;
 } st_tile_$D;
 """
-_COPIES = {
+COPIES = {
     "copy_rows": """\
 // Copies rows that lie far apart together.
 static void st_copy_rows_$D(const $T *from, int64_t row, int64_t col, int64_t rows, int64_t steps, $T *to,
@@ -259,7 +263,7 @@ static void st_gather_panel_$D(const $T *from, int64_t row, int64_t col, int64_t
 }
 """,
 }
-_NEXT_TILE = """\
+ITEMS = """\
 // The steps that are computed together, and the items of a panel of so many steps.
 static INLINE int64_t st_block_$D(const st_product_$D *p) {
     return p->block == 0 ? p->inner : p->block;
@@ -312,7 +316,8 @@ static INLINE void st_begin_steps_$D(const st_product_$D *p, const $T *a, $T *sc
     }
     t->left = copy;
 }
-
+"""
+PANELS = """\
 // Begins a panel: the columns of `b` for tiles below one another. The widths are constants, so that copies are short.
 static INLINE void st_begin_panel_$D(const st_product_$D *p, const $T *b, $T *scratch, st_tile_$D *t) {
     const int64_t last = p->col_tiles[0] + p->col_tiles[1] - 1;
@@ -363,7 +368,8 @@ static INLINE void st_sum_tile_$D(const st_product_$D *p, int64_t low, int64_t n
     p->tile[low][narrow](left, a_row, a_step, t->right, is_copy ? width : p->b[0], has_blocks ? t->steps : p->inner,
             p->chain == 0 ? st_block_$D(p) : p->chain, sums, t->ld, has_blocks && t->step > 0);
 }
-
+"""
+FINISH = """\
 // Transposes a tile.
 static INLINE void st_turn_tile_$D(const st_product_$D *p, $T *scratch, st_tile_$D *t) {
     const st_tile_$D tile = *t;
@@ -394,7 +400,8 @@ static INLINE void st_copy_tile_$D(const st_product_$D *p, $T *c, const st_tile_
         }
     }
 }
-
+"""
+NEXT_TILE = """\
 // Computes the next tile of a product, of work items before `end`. Returns whether there was one.
 static INLINE bool st_next_tile_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch, int64_t end,
         st_tile_$D *t) {
@@ -435,7 +442,7 @@ static INLINE bool st_next_tile_$D(const st_product_$D *p, const $T *a, const $T
     return true;
 }
 """
-_MULTIPLY = """\
+MULTIPLY = """\
 // Computes work items [begin, end) of a product.
 static void st_multiply_$D(const $T *a, const $T *b, $T *c, const st_product_$D *p, $T *scratch, int64_t begin,
         int64_t end) {

@@ -15,11 +15,11 @@ from staged.ir.types import i8, i32
 def kernel_parameters(spec: MatmulSpec | Conv2dSpec, has_scratch: bool = False) -> tuple[Parameter, ...]:
     """The parameters of a kernel, in the order in which a program passes them."""
     operand = sums = spec.dtype
-    names, count = spec.operand_names, []
+    names = spec.operand_names
     if isinstance(spec, MatmulSpec):
         operand, sums = spec.stored or operand, i32 if spec.dtype is i8 else sums
         names = names[::-1] if spec.right_first else names
-        count = [("int64_t ", "count")] if spec.counted else []
+    sizes = [("int64_t ", name) for name in spec.sizes if spec.epilogue is None]
     inputs: tuple[Parameter, ...] = ()
     results: tuple[Parameter, ...] = ((f"{sums.c_name} *restrict ", spec.result_name),)
     if spec.epilogue is not None:
@@ -27,15 +27,7 @@ def kernel_parameters(spec: MatmulSpec | Conv2dSpec, has_scratch: bool = False) 
         inputs, results = spec.epilogue.parameters[:first], spec.epilogue.parameters[first:]
     scratch = [(f"{spec.dtype.c_name} *restrict ", "scratch")] if has_scratch else []
     operands = [(f"const {operand.c_name} *restrict ", name) for name in names]
-    return (*operands, *inputs, *count, *results, *scratch, ("int64_t ", "begin"), ("int64_t ", "end"))
-
-
-def batch_items(spec: MatmulSpec, items: int) -> str:
-    """The text of a number of work items that is a multiple of a counted batch."""
-    if spec.counted != "batch":
-        return ""
-    each = items // spec.batch[0]
-    return "{count}" if each == 1 else f"{{count}} * {each}"
+    return (*operands, *inputs, *sizes, *results, *scratch, ("int64_t ", "begin"), ("int64_t ", "end"))
 
 
 def batch_terms(extents: tuple[int, ...], strides: tuple[int, ...], index: str = "batch") -> list[str]:

@@ -7,7 +7,7 @@ Tested by `tests/backends/host/test_contraction_matmul.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from staged.backends.cpu.contraction.spec import Parameter
@@ -53,28 +53,16 @@ class RegisterTile:
 
 @dataclass(frozen=True, slots=True)
 class ProductTile(RegisterTile):
-    """The function of a tile of a product. A tail stores `live` rows, and reads the last one in place of the others."""
-
-    is_tail: bool = False
+    """The function of a tile of a product."""
 
     @property
     def name(self) -> str:
-        return f"{self.kind}_{self.rows}x{self.vectors}"
-
-    @property
-    def kind(self) -> str:
-        """The beginning of the names of functions."""
-        return f"st_product_{'tail_' if self.is_tail else ''}{self.vector.dtype}"
+        return f"st_product_{self.vector.dtype}_{self.rows}x{self.vectors}"
 
     @property
     def inline(self) -> str:
         """The name of the inline function."""
-        return f"{self.kind}_inline"
-
-    @property
-    def shape(self) -> str:
-        """The sizes of the tile, for names."""
-        return f"{'tail_' if self.is_tail else ''}{self.rows}x{self.vectors}"
+        return f"st_product_{self.vector.dtype}_inline"
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -84,39 +72,29 @@ class ProductTile(RegisterTile):
             (operand, "a"), ("int64_t ", "a_row"), ("int64_t ", "a_step"),
             (operand, "b"), ("int64_t ", "b_step"), ("int64_t ", "steps"), ("int64_t ", "chain"),
             (f"{self.vector.scalar} *restrict ", "c"), ("int64_t ", "c_row"), ("bool ", "adds"),
-            *([("int64_t ", "live")] if self.is_tail else []),
         ]  # fmt: skip
 
     @property
     def snippet(self) -> Snippet:
         """The inline function."""
         t, vector = Writer(), self.vector
-        count = "up to `rows` rows (`live`)" if self.is_tail else "`rows` rows"
-        t.line(f"// A tile of a product, of {count} and `vectors` vectors: c = a @ b, or c += a @ b if `adds`.")
+        t.line("// A tile of a product, of `rows` rows and `vectors` vectors: c = a @ b, or c += a @ b if `adds`.")
         t.line("// Row r of `a` begins at a + r * a_row, its steps are `a_step` apart. Rows of `b` are `b_step` apart.")
         t.line("// Sums stay in registers over `chain` steps, then join `c`.")
         with _inline_function(t, self.inline, self.parameters):
-            if self.is_tail:
-                t.line(f"int64_t start[{MOST_ROWS}];")
-                with _each_row(t):
-                    t.line("start[r] = (r < live ? r : live - 1) * a_row;")
-            else:
-                _emit_left_rows(t, vector)
+            _emit_left_rows(t, vector)
             t.line("int64_t first = 0;")
             with t.block("do", " while (first < steps);"):
                 t.line("const int64_t stop = first + chain < steps ? first + chain : steps;")
                 _emit_zeros(t, vector)
                 with t.block("for (int64_t k = first; k < stop; ++k)"):
-                    _emit_step(t, vector, "a[start[r]]" if self.is_tail else _LEFT, "b")
-                    if self.is_tail:
-                        t.line("a += a_step;")
-                    else:
-                        _emit_advance(t, "a_step")
+                    _emit_step(t, vector, _LEFT, "b")
+                    _emit_advance(t, "a_step")
                     t.line("b += b_step;")
                 sum = f"*({vector.unaligned} *)(c + r * c_row + v * {vector.lanes})"
-                with t.block("if (adds || first > 0)"), _each_sum(t, self.is_tail):
+                with t.block("if (adds || first > 0)"), _each_sum(t):
                     t.line(f"acc[r][v] += {sum};")
-                with _each_sum(t, self.is_tail):
+                with _each_sum(t):
                     t.line(f"{sum} = acc[r][v];")
                 t.line("first = stop;")
         return _tile_snippet(self.inline, vector, t)
@@ -200,8 +178,8 @@ def _each_vector(t: Writer) -> Iterator[None]:
 
 
 @contextmanager
-def _each_sum(t: Writer, has_live: bool = False) -> Iterator[None]:
-    with _each_row(t), t.block("if (r < live)") if has_live else nullcontext(), _each_vector(t):
+def _each_sum(t: Writer) -> Iterator[None]:
+    with _each_row(t), _each_vector(t):
         yield
 
 

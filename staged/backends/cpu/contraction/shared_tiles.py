@@ -105,15 +105,17 @@ def shared_function(tile: SharedTile) -> Snippet:
 
 
 def fixed_function(
-    name: str, tile: SharedTile, constants: Mapping[str, object], table: str, numbers: Sequence[int]
+    name: str, tile: SharedTile, constants: Mapping[str, object], table: str = "", numbers: Sequence[int] = ()
 ) -> Snippet:
-    """A function with the parameters of the shared one, some of which are constants: numbers, and a table of them."""
-    t = Writer()
+    """A function with the parameters of the shared one, some of which are constants: numbers, and a `table` of them if
+    there is one.
+    """
+    t, given = Writer(), {**constants, **({table: "places"} if table else {})}
     with t.function(f"{NOINLINE} {name}", map(declared, tile.parameters)):
-        t.line(f"{', '.join(f'(void){each}' for each in (*constants, table))};  // constants here")
-        type = next(type for type, each in tile.parameters if each == table).rstrip("* ")
-        t.statement(f"static {type} places[] = {{{', '.join(map(str, numbers))}}};")
-        given = {**constants, table: "places"}
+        t.line(f"{', '.join(f'(void){each}' for each in given)};  // constants here")
+        if table:
+            type = next(type for type, each in tile.parameters if each == table).rstrip("* ")
+            t.statement(f"static {type} places[] = {{{', '.join(map(str, numbers))}}};")
         t.statement(_inline_call(tile, given))
     return Snippet(name, str(t))
 

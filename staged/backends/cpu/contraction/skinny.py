@@ -15,7 +15,7 @@ from math import prod
 from typing import Literal
 
 from staged.backends.cpu.contraction.items import over_items
-from staged.backends.cpu.contraction.operands import batch_items, batch_terms
+from staged.backends.cpu.contraction.operands import batch_terms
 from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec
 from staged.backends.cpu.contraction.stored import Stored
 from staged.backends.cpu.contraction.text import added, times
@@ -69,7 +69,7 @@ class SkinnyPlan:
 
 def plan_skinny(spec: MatmulSpec, machine: Machine) -> SkinnyPlan | None:
     """A plan where these forms pay; None where register tiles over panels do better."""
-    if min(spec.m, spec.n) > MOST_ROWS or spec.counted in ("m", "k"):
+    if min(spec.m, spec.n) > MOST_ROWS:
         return None
     vector = vector_of(machine, spec.dtype)
     rank = len(spec.batch)
@@ -122,11 +122,10 @@ class _Emitter:
         if plan.form == "sweep":
             notes.append(f"{plan.steps} rows at a time are added to the result, so that memory is read in order")
         items = prod(spec.batch) * plan.strips
-        counted = batch_items(spec, items)
         more = [*self.stored.functions()]
         if plan.form == "dot":
             more += [("", self.dots(columns)) for columns in self.column_counts()]
-        return over_items(spec, self.vector, t, notes, self.emit_item, items, plan.scratch_items, counted, more)
+        return over_items(spec, self.vector, t, notes, self.emit_item, items, plan.scratch_items, more=more)
 
     def emit_item(self) -> None:
         t, plan, spec = self.text, self.plan, self.spec

@@ -13,9 +13,11 @@ from math import prod
 from typing import Literal
 
 from staged.code.expr import Expr, Setting, Variable
+from staged.code.extents import size_expr
 from staged.code.support.library import Snippet
 from staged.code.tree import Function
 from staged.code.types import INDEX, CType
+from staged.ir.sizes import Dim, Extent
 from staged.ir.types import DType, f32
 
 Parameter = tuple[str, str]
@@ -62,12 +64,31 @@ class Epilogue:
 
 
 @dataclass(frozen=True, slots=True)
+class Matrices:
+    """Dense matrices (batch, m, k) @ (batch, k, n) with sizes that the program finds; either may lie transposed."""
+
+    batch: Extent
+    m: Extent
+    n: Extent
+    k: Extent
+    turned: tuple[bool, bool]
+    dims: tuple[Dim, ...]
+    """The dimensions that the kernel receives, in order."""
+    may_repeat: bool = False
+    """Whether the epilogue may receive elements of the product twice."""
+
+    @property
+    def matrix(self) -> tuple[Extent, Extent, Extent]:
+        """The sizes of a matrix of the batch."""
+        return self.m, self.n, self.k
+
+
+@dataclass(frozen=True, slots=True)
 class MatmulSpec:
     """`c = a @ b`, over a batch; or the epilogue consumes `a @ b`.
 
     Shapes: a (*batch, m, k); b (*batch, k, n); c (*batch, m, n). Strides are per axis of these, 0 where an operand is
-    broadcast. With an epilogue there is no `c`: its strides are ignored. `counted` is the extent
-    that the program knows as `count`, at most the number here: strides follow from the number, loops from the count.
+    broadcast. With an epilogue there is no `c`: its strides are ignored.
     """
 
     name: str
@@ -89,7 +110,10 @@ class MatmulSpec:
     """Lines above the function, besides those that describe the product."""
     table: str = "product_sizes"
     """The name of the table of its sizes."""
-    counted: Literal["", "m", "k", "batch"] = ""
+    matrices: Matrices | None = None
+    """The sizes if the program finds some; numbers and strides are those of the largest."""
+    sizes: tuple[str, ...] = ()
+    """The names of the parameters for their dimensions."""
     stored: DType | None = None
     """The dtype of a and b in memory, where it is another one than that of the sums: f16 or bf16 beside f32."""
 
@@ -100,9 +124,31 @@ class MatmulSpec:
                 continue
             assert len(strides) == rank, f"matmul {self.name}: {operand} needs {rank} strides, got {strides}"
 
+    def number(self, extent: Extent, parameters: Mapping[str, Expr]) -> Expr:
+        """A size in terms of the parameters for dimensions."""
+        dims = () if self.matrices is None else self.matrices.dims
+        return size_expr(extent, lambda dim: parameters[self.sizes[dims.index(dim)]])
+
     @property
     def multiply_adds(self) -> int:
         return prod(self.batch) * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images whose number, height or width the program finds."""
+
+    n: Extent
+    image: tuple[Extent, Extent]
+    out: tuple[Extent, Extent]
+    """Rows and columns of the images, and of the results."""
+    dims: tuple[Dim, ...]
+    """The dimensions that the kernel receives, in order."""
+
+    @property
+    def have_one_size(self) -> bool:
+        """Return whether the program finds their number alone."""
+        return all(isinstance(extent, int) for extent in self.image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +181,15 @@ class Conv2dSpec:
     comments: tuple[str, ...] = ()
     table: str = "product_sizes"
     """The name of the table of its sizes."""
+    images: Images | None = None
+    """The sizes, if the program finds one; `n`, `h` and `w` are the largest."""
+    sizes: tuple[str, ...] = ()
+    """The names of the parameters for their dimensions."""
+
+    def number(self, extent: Extent, parameters: Mapping[str, Variable]) -> Expr:
+        """A size in terms of the parameters for dimensions."""
+        dims = () if self.images is None else self.images.dims
+        return size_expr(extent, lambda dim: parameters[self.sizes[dims.index(dim)]])
 
     @property
     def out_h(self) -> int:
@@ -155,7 +210,7 @@ class ContractionKernel:
     it likes.
 
     Those of its parameters that are not the epilogue's are a, b, c (only without epilogue), `scratch` (only when
-    scratch_bytes > 0; one per thread), `count` (only for a counted extent), `begin` and `end` (a range of work items).
+    scratch_bytes > 0; one per thread), dimensions (`MatmulSpec.sizes`), `begin` and `end` (a range of work items).
     The workspace starts at a multiple of 64 bytes and needs no initial value.
     """
 
@@ -164,9 +219,8 @@ class ContractionKernel:
     parameters: tuple[Parameter, ...]
     """In the order of the call."""
     work_items: int
-    items_text: str = ""
-    """The number of work items as C with `{count}` in it, where the program finds that; `work_items` is then a bound.
-    """
+    items_size: Extent = 0
+    """The number of work items where the program finds that; `work_items` is then a bound."""
     scratch_bytes: int = 0
     snippets: frozenset[str] = frozenset()
     """Support snippets of the registry that it uses."""

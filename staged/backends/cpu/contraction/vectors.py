@@ -5,12 +5,13 @@ Tested by `tests/backends/host/test_contraction_matmul.py` and `tests/backends/h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from staged.code.support.library import Snippet
 from staged.code.support.vectors import vector_snippet
-from staged.code.writer import Writer
+from staged.code.writer import Writer, wrapped
 from staged.ir.machine import Machine
 from staged.ir.types import DType, i8
 
@@ -65,11 +66,18 @@ def vector_of(machine: Machine, dtype: DType) -> Vector:
     return Vector(dtype, machine.lanes(dtype.size))
 
 
+_HEAD = re.compile(r"^(?:static|typedef) [^;{]*[;{]", re.MULTILINE)
+
+
 def snippet_of(vector: Vector, name: str, text: str, words: Mapping[str, object] | None = None) -> Snippet:
-    """Support for a vector: `$T` is its scalar, `$D` its dtype, `$LANES` their number. `words` are further ones."""
+    """Support for a vector: `$T` is its scalar, `$D` its dtype, `$LANES` their number. `words` are further ones.
+
+    Heads of functions that are too long are broken again.
+    """
     known = {"$T": vector.scalar, "$D": vector.dtype, "$LANES": vector.lanes}
     for word, by in {**known, **(words or {})}.items():
         text = text.replace(word, str(by))
+    text = _HEAD.sub(lambda head: wrapped(head[0].replace(",\n        ", ", ")), text)
     return Snippet(f"{name}_{vector.dtype}", text)
 
 

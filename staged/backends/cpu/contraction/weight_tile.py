@@ -254,3 +254,35 @@ static inline __attribute__((always_inline)) st_weight_sums_$D st_gradient_of_we
     return all;
 }
 """
+SIZED_WEIGHTS = """\
+// Completes the sizes of the gradient of a weight, from `samples` images and d_y of `rows` and `columns`. There is
+// `room` for planes and copies of d_y.
+static void st_size_weights_$D(const st_weights_$D *known, int64_t samples, int64_t height, int64_t width,
+        int64_t rows, int64_t columns, int64_t room, st_weights_$D *w) {
+    *w = *known;
+    w->samples = samples;
+    w->window.height = height;
+    w->window.width = width;
+    w->window.columns = columns;
+    w->height = rows;
+    w->together = 1;
+    w->row_blocks = 0;
+    if (rows * columns == 0) {
+        return;
+    }
+    const int64_t most = rows * columns > 2 * $PIXELS ? ($PIXELS + columns - 1) / columns : rows;
+    w->row_blocks = (rows + most - 1) / most;
+    const int64_t block = (rows + w->row_blocks - 1) / w->row_blocks, pixels = block * columns;
+    const bool is_whole = pixels % $LANES == 0 && (block * w->row_blocks == rows || columns % $LANES == 0);
+    w->padded = is_whole ? 0 : (pixels + $LANES - 1) / $LANES * $LANES;
+    w->window.plane = w->phases * (block + w->halo) * columns;
+    w->window.channel = w->window.planes * w->window.plane;
+    if (w->row_blocks == 1) {
+        // Half as many pixels do: then planes and d_y of the samples stay in the first-level cache.
+        const int64_t wanted = ($PIXELS / 2 + pixels - 1) / pixels;
+        const int64_t items = st_first_of(1, w->channels, w->channel_blocks) * w->window.channel + w->rows * w->padded;
+        const int64_t together = wanted * items > room ? room / items : wanted;
+        w->together = together < 1 ? 1 : together > samples && samples > 0 ? samples : together;
+    }
+}
+"""

@@ -24,6 +24,7 @@ from staged.code.tree import Do
 from staged.code.types import INDEX
 from staged.ir.loops import Load, Loop, Store
 from staged.ir.schedule import Schedule
+from staged.ir.sizes import surely
 
 
 def is_transposition(loop: Loop, schedule: Schedule) -> bool:
@@ -36,8 +37,8 @@ def is_transposition(loop: Loop, schedule: Schedule) -> bool:
             lanes = schedule.lanes
             return (
                 load.index.stride(along) == store.index.stride(across) == 1
-                and load.index.stride(across) > 1
-                and along.dim is None
+                and surely(lambda: load.index.stride(across) > 1)
+                and along.is_static
                 and along.extent >= lanes
                 and across.extent % lanes == 0
                 and load.array.dtype.size == schedule.item_bytes
@@ -53,7 +54,7 @@ def is_run(loop: Loop, schedule: Schedule) -> bool:
         case (Load() as load, Store() as store) if store.value is load.target:
             return (
                 load.index.stride(loop.axis) == store.index.stride(loop.axis) == 1
-                and loop.axis.dim is None
+                and loop.axis.is_static
                 and store.array.role == "scratch"
                 and load.array.dtype.size == schedule.item_bytes
                 and not load.guards

@@ -15,6 +15,7 @@ from staged.code.uses import mentioned
 from staged.ir.loops import Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Store, segments, walk
 from staged.ir.machine import Machine
 from staged.ir.schedule import Schedule
+from staged.ir.sizes import Extent
 
 
 def emit_epilogue(
@@ -73,7 +74,7 @@ def emit_epilogue(
     return code, own, cpu.snippets, in_place_pairs(nest, cpu.loops.stored_twice)
 
 
-def starts(columns: Loop) -> set[frozenset[tuple[Axis | Local, int]]]:
+def starts(columns: Loop) -> set[frozenset[tuple[Axis | Local, Extent]]]:
     """The terms of the indices with which a loop over columns reads or writes neighbours in rows of arrays."""
     found = {frozenset(s.index.terms) for s in walk(columns.body) if isinstance(s, Load | Store)}
     return {terms for terms in found if len(terms) > 1 and (columns.axis, 1) in terms}

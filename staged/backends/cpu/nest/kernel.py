@@ -1,7 +1,6 @@
 """A loop nest and its schedule become one C function.
 
     // mlp.py:31  probabilities = softmax(logits)
-    // fused: max, subtract, exp, sum, divide
     static void probabilities(const float *logits, float *probabilities, unsigned char *scratch, int64_t begin, int64_t
     end)
 
@@ -41,6 +40,8 @@ from staged.ir.machine import Machine
 from staged.ir.names import layer_of
 from staged.ir.nodes import Op
 from staged.ir.schedule import Schedule
+from staged.ir.size_functions import substitute
+from staged.ir.sizes import Dim, Extent
 
 HOST = Variable("host", pointer(word("st_host"), Space.PRIVATE))
 BYTES = pointer(word("unsigned char"), Space.GLOBAL)
@@ -87,7 +88,7 @@ def kernel_of(
     low.names.layer = layer
     parameters = low.parameters()
     given = [parameter.variable for parameter in parameters]
-    scratch_bytes = sum(aligned(array.nbytes) for array in nest.scratch if array.role == "scratch")
+    scratch_bytes = sum(bytes_in_scratch(array, schedule) for array in nest.scratch if array.role == "scratch")
     scratch = low.variable("scratch", BYTES) if scratch_bytes else None
     can_fail = any(may_stop(s) for s in walk(nest.body))
     if can_fail:
@@ -122,7 +123,7 @@ def kernel_of(
         can_fail=can_fail,
         chunk=schedule.chunk,
         may_alias=in_place_pairs(nest, cpu.loops.stored_twice),
-        items_text=items_text(nest),
+        items_size=items_size(nest),
         code=code,
         shape=shape_of(code, dialect)[0],
         support=(*tiles, *cpu.copies.support),
@@ -166,7 +167,7 @@ def declare_registers(low: Lowering) -> Iterable[Declare]:
 
 
 def declare_scratch(low: Lowering, scratch: Expr) -> Iterable[Declare]:
-    """The nest's workspace, each array in whole cache lines."""
+    """The nest's workspace."""
     offset = 0
     for array in low.nest.scratch:
         if array.role != "scratch":
@@ -175,7 +176,12 @@ def declare_scratch(low: Lowering, scratch: Expr) -> Iterable[Declare]:
         low.arrays[array] = place
         start = Infix("+", scratch, Literal(str(offset))) if offset else scratch
         yield Declare(place, Cast(VOID, start))
-        offset += aligned(array.nbytes)
+        offset += bytes_in_scratch(array, low.schedule)
+
+
+def bytes_in_scratch(array: ArrayRef, schedule: Schedule) -> int:
+    """The bytes of an array of workspace: whole vectors in whole cache lines."""
+    return aligned(-(-array.size // schedule.lanes) * schedule.lanes * array.dtype.size)
 
 
 def unused_parameters(
@@ -208,10 +214,10 @@ def in_place_pairs(nest: Nest, stored_twice: set[ArrayRef]) -> tuple[tuple[int, 
     return tuple(pair for pair in nest.in_place if nest.outputs[pair[0]] not in stored_twice)
 
 
-def items_text(nest: Nest) -> str:
-    """The number of work items as C, in terms of the call's arguments; nothing where it is a number."""
+def items_size(nest: Nest) -> Extent:
+    """The number of work items in terms of the call's arguments; 0 where it is a number."""
     axis = next((s.axis for s in nest.body if isinstance(s, Loop | Tile)), None)
-    if nest.items == 1 or axis is None or axis.dim is None:
-        return ""
-    size = f"{{{nest.inputs.index(nest.counts[axis.dim])}}}"
-    return size if axis.factor == 1 else f"{size} * {axis.factor}"
+    if nest.items == 1 or axis is None or axis.is_static:
+        return 0
+    places = {dim: Dim(str(nest.inputs.index(local)), dim.max) for dim, local in nest.counts.items()}
+    return substitute(axis.size, places)

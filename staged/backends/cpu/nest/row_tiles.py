@@ -41,6 +41,7 @@ from staged.ir.loops import (
     walk,
 )
 from staged.ir.schedule import Bind, Directive, Schedule, Vectorise
+from staged.ir.sizes import Extent
 from staged.ir.types import i64
 
 Body = tuple[Statement, ...]
@@ -179,7 +180,9 @@ def without(index: Affine, *axes: Axis) -> Affine:
 def _are_alike(one: Axis, other: Axis) -> bool:
     """Return whether two loops have as many iterations. The second loop over rows of a tile may have one less."""
     fewer = one.extent - other.extent
-    return (one.name, one.dim) == (other.name, other.dim) and (fewer == 0 or fewer == 1 and one.name in ROWS)
+    return (
+        one.name == other.name and one.is_static and other.is_static and (fewer == 0 or fewer == 1 and one.name in ROWS)
+    )
 
 
 class _Likeness:
@@ -220,8 +223,12 @@ class _Likeness:
         return one is other or bool(one == other)
 
     def same_index(self, one: Affine, other: Affine) -> bool:
-        row, left = divmod(one.stride(self.tile), self.large)
-        terms = {self.counterparts.get(name, name): step for name, step in one.terms if name is not self.tile}
+        step = one.stride(self.tile)
+        if not isinstance(step, int):
+            return False
+        row, left = divmod(step, self.large)
+        rest = [(name, step) for name, step in one.terms if name is not self.tile]
+        terms: dict[object, Extent] = {self.counterparts.get(name, name): step for name, step in rest}
         if row and self.after is not None:
             terms[self.after] = row * (self.large - 1)
         offset = one.offset + row * self.large * self.tile.extent

@@ -45,12 +45,13 @@ from staged.ir.loops import (
 from staged.ir.machine import Machine
 from staged.ir.named_loops import with_body
 from staged.ir.schedule import Schedule, WriteOut
-from staged.ir.types import Dim, bool_, i64
+from staged.ir.sizes import Extent, Size, at_bounds
+from staged.ir.types import bool_
 
 LEAST_TERMS = 64
 """Terms of sums that go to an epilogue through memory: the way of shorter ones is a large part of the work."""
 Body = tuple[Statement, ...]
-Argument = ArrayRef | Address | Operand | Dim | None
+Argument = ArrayRef | Address | Operand | Size | None
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Sums:
     right: Load
     chain: int
 
-    def function(self, vector: Vector, c: Address, c_row: int) -> tuple[ProductTile, tuple[Argument, ...]]:
+    def function(self, vector: Vector, c: Address, c_row: Extent) -> tuple[ProductTile, tuple[Argument, ...]]:
         """The function that computes the tile at `c`, and its arguments."""
         tile, axis = self.tile, self.axis
         rows, vectors = tile.row.extent, tile.column.extent // vector.lanes
@@ -135,7 +136,8 @@ class TileCalls:
         vector = Vector(dtype, self.machine.lanes(dtype.size))
         if not dtype.is_float or self.schedule.lanes != vector.lanes or tile.column.extent % vector.lanes:
             return None
-        out, c, c_row, rest = tile, Address(total, Affine()), tile.column.extent, body[2:]
+        c_row: Extent = tile.column.extent
+        out, c, rest = tile, Address(total, Affine()), body[2:]
         if rest and (copied := copied_to(rest[0], total)) is not None:
             out, store = copied
             c, c_row, rest = Address(store.array, out.start(store.index)), store.index.stride(out.row), rest[1:]
@@ -175,9 +177,9 @@ def arrays_of(s: Statement) -> Sequence[ArrayRef]:
     return (s.array,) if isinstance(s, Load | Store) else ()
 
 
-def integers(*numbers: int) -> tuple[Constant, ...]:
+def integers(*numbers: Extent) -> tuple[Constant | Size, ...]:
     """Arguments."""
-    return tuple(Constant(number, i64) for number in numbers)
+    return tuple(map(CallSupport.size, numbers))
 
 
 def zeroed(s: Statement) -> ArrayRef | None:
@@ -223,7 +225,7 @@ def operands_of(tile: Element, total: ArrayRef) -> tuple[Load, Load] | None:
             Compute(after, prims.ADD, (before, added)),
             Store(array, index, stored),
         ] if added is term and stored is after and array is total and {one, other, before} == {*loads}:
-            pair = sorted((loads[one], loads[other]), key=lambda load: load.index.stride(tile.column))
+            pair = sorted((loads[one], loads[other]), key=lambda load: at_bounds(load.index.stride(tile.column)))
             left, right = pair
             strides = [load.index.stride(axis) for load in pair for axis in (tile.row, tile.column)]
             plain = not any(load.guards or load.array.dtype is not total.dtype for load in pair)

@@ -1,15 +1,19 @@
 """Loops over vectors, and their tails.
 
-    for (int64_t j = 0; j < 96; j += 16) {            whole vectors
-        *(f32v_u *)(y + j) = ...
-    }
-    for (int64_t j = 96; j < 100; ++j) { what is left, one by one
-        y[j] = ...
+    for (int64_t j = 0; j < 100; j += 16) {     the last vector has as many items as are left
+        st_store_f32v(y + j, 100 - j, ...);
     }
 
-    for (int64_t j = 0; j < 100; j += 16) { or in a last vector that covers some a second time
+    for (int64_t j = 0; j < 100; j += 16) {     or covers some items a second time
         const int64_t at = j < 84 ? j : 84;
         *(f32v_u *)(y + at) = ...
+    }
+
+    for (int64_t j = 0; j < 96; j += 16) {      or is left out: the last items are computed one by one
+        total_v[0] += ...
+    }
+    for (int64_t j = 96; j < 100; ++j) {
+        total += ...
     }
 
 Tested by `tests/backends/host/test_vector_plan.py` and `tests/kernels/test_schedule.py`.
@@ -20,7 +24,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from staged.backends.cpu.nest.copies import Copies, is_run, is_transposition
-from staged.backends.cpu.nest.vector_plan import feeds, may_repeat
+from staged.backends.cpu.nest.vector_plan import feeds, may_be_part, may_repeat
 from staged.backends.cpu.nest.vector_statements import VectorStatements
 from staged.backends.cpu.nest.vector_totals import VectorTotals
 from staged.code.expr import Conditional, Expr, Infix, Literal
@@ -143,6 +147,13 @@ class VectorLoops:
                 at = low.constant("at", INDEX, Conditional(Infix("<", i, last), i, last))
                 low.axes[axis] = low.on_axis(axis, at)
                 self.body(loop)
+            low.leave(i)
+            return
+        if (left is None or left > lanes and left % lanes) and may_be_part(loop):
+            with low.loop(i, start, end, Literal(str(lanes))):
+                self.vectors.left = Infix("-", end, i)
+                self.body(loop)
+                self.vectors.left = None
             low.leave(i)
             return
         if left is None or left >= lanes:

@@ -38,6 +38,11 @@ def may_repeat(loop: Loop, speller: VectorSpeller, pays: bool = False) -> bool:
     return pays and not read & written
 
 
+def may_be_part(loop: Loop) -> bool:
+    """Return whether the last vector of a loop may have fewer items than lanes: the loop does not accumulate."""
+    return all(isinstance(s, Load | Store | Compute | PositionOf) for s in loop.body)
+
+
 def feeds(loop: Loop, reduction: Reduction) -> bool:
     """Return whether the iterations of a loop, or of loops inside it, add to a reduction that starts outside of it."""
     return any(isinstance(s, Accumulate) and s.reduction is reduction for s in walk(loop.body))

@@ -31,6 +31,7 @@ from staged.code.tree import Assign, Declare
 from staged.code.types import SHORT_INDEX, CType, lanes
 from staged.ir.declaration import prims
 from staged.ir.loops import Axis, Bound, Compute, Load, LoadPair, Operand, PositionOf, Store, StorePair
+from staged.ir.sizes import Extent
 from staged.ir.types import DType
 
 ELEMENT = "element"
@@ -47,6 +48,8 @@ class VectorStatements:
         self.speller = VectorSpeller(self.types, low.need, self.named_mask)
         self.axis: Axis | None = None
         """The axis whose neighbours are taken in vectors."""
+        self.left: Expr | None = None
+        """The number of items for a vector that may be a part of one."""
         self.drawn: set[Operand] = set()
         """Element numbers, for random numbers, of which each lane has its own."""
         low.statements |= {
@@ -83,7 +86,7 @@ class VectorStatements:
         """Neighbours, or what guards leave of these."""
         low = self.low
         guards = low.open_guards(s.guards)
-        if self.axis is None or not s.index.stride(self.axis) or guards is None:
+        if self.axis is None or not s.index.moves(self.axis) or guards is None:
             self.scalars.load(s)
             return
         self.load_from(s, address(*low.place(s.array, s.index)), guards)
@@ -91,7 +94,7 @@ class VectorStatements:
     def load_from(self, s: Load, place: Expr, guards: Sequence[Bound] = ()) -> None:
         """The vector at an address."""
         low, dtype = self.low, s.array.dtype
-        vector = self.speller.load(dtype, place)
+        vector = self.speller.load(dtype, place, self.left_in(s))
         if guards:
             assert s.fill is not None
             condition = low.condition(guards)
@@ -104,16 +107,25 @@ class VectorStatements:
 
     def store(self, s: Store) -> None:
         low = self.low
-        if self.axis is None or not s.index.stride(self.axis):
+        if self.axis is None or not s.index.moves(self.axis):
             self.scalars.store(s)
             return
         value = low.operand(s.value)
-        self.write(s.array.dtype, address(*low.place(s.array, s.index)), value)
+        self.write(s.array.dtype, address(*low.place(s.array, s.index)), value, self.left_in(s))
 
-    def write(self, dtype: DType, place: Expr, value: Value) -> None:
+    def write(self, dtype: DType, place: Expr, value: Value, count: Expr | None = None) -> None:
         """A vector to an address."""
-        target, vector = self.speller.store(dtype, place, value)
-        self.low.code.add(stored(target, vector, self.speller.load(dtype, place)))
+        target, vector = self.speller.store(dtype, place, value, count)
+        self.low.code.add(stored(target, vector, self.speller.load(dtype, place, count)))
+
+    def left_in(self, s: Load | Store) -> Expr | None:
+        """The number of items of a part of a vector in memory; None for a whole one.
+
+        Exact: an array of workspace has whole vectors, and a thread's piece of the items begins with one. A row of
+        such an array may end with a part.
+        """
+        has_room = s.array.role == "scratch" and len(s.index.terms) == 1 and not s.index.offset
+        return None if has_room else self.left
 
     def compute(self, s: Compute) -> None:
         low = self.low
@@ -145,7 +157,7 @@ class VectorStatements:
         low, dtype = self.low, s.target.dtype
         stride = s.index.stride(self.axis) if self.axis is not None else 0
         self.drawn.discard(s.target)
-        if not stride:
+        if stride == 0:
             self.scalars.position(s)
             return
         number = self.scalars.number_of(s)
@@ -154,8 +166,12 @@ class VectorStatements:
             low.values[s.target] = Value(number, dtype)
             self.drawn.add(s.target)
             return
-        steps = Items(tuple(literal(lane * stride, dtype) for lane in range(self.lanes)), self.types.type(dtype))
+        steps = Items(tuple(self.lane(lane * stride, dtype) for lane in range(self.lanes)), self.types.type(dtype))
         low.bind(s.target, self.vector(Infix("+", number, steps), dtype), self.type, False)
+
+    def lane(self, distance: Extent, dtype: DType) -> Expr:
+        """The distance of a lane from the first one, as a number of the program."""
+        return literal(distance, dtype) if isinstance(distance, int) else Cast(dtype.c_name, self.low.size(distance))
 
     # ---- random numbers and functions ----
 
@@ -208,7 +224,7 @@ class VectorStatements:
         whole = [low.variable(hint, type) for hint in ("low", "high")]
         for number, variable in enumerate(whole):
             place = address(array, low.index(s.index + number * self.lanes))
-            low.code.add(Declare(variable, self.speller.load(dtype, place)))
+            low.code.add(Declare(variable, self.speller.load(dtype, place, None)))
         for offset, target in enumerate((s.first, s.second)):
             picks = [2 * lane + offset for lane in range(self.lanes)]
             value = self.vector(self.shuffled(dtype, whole[0], whole[1], picks), dtype)

@@ -95,7 +95,7 @@ class VectorTotals:
     def is_whole(self, loop: Loop, outer: Loop | Tile) -> bool:
         """Return whether a vector loop in `outer`, or `outer` itself, has no single items left over."""
         axis, lanes = loop.axis, self.vectors.lanes
-        if axis in self.low.ranges or axis.dim is not None:
+        if axis in self.low.ranges or not axis.is_static:
             return False
         if any(isinstance(s, Tile) and s.axis is axis for s in (outer, *walk(outer.body))):
             return False
@@ -111,7 +111,7 @@ class VectorTotals:
         for s in walk(loop.body):
             match s:
                 case Load(target, _, index) | PositionOf(target, index):
-                    if index.stride(axis):
+                    if index.moves(axis):
                         varying.add(target)
                 case Compute(target, _, operands):
                     if any(o in varying for o in operands if isinstance(o, Local)):

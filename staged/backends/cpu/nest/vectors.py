@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from staged.code.expr import Call, Cast, Expr, Infix, Items, Literal, Name, Prefix, literal
+from staged.code.expr import Call, Cast, Expr, Infix, Items, Literal, Name, Part, Prefix, literal
 from staged.code.nest.value import Value, is_zero
 from staged.code.operators import ARITHMETIC, BITWISE, COMPARISONS, EXTREMES
 from staged.code.support.halves import vector_function
-from staged.code.support.lanes import HALVES, lanes_snippet
+from staged.code.support.lanes import HALVES, lanes_snippet, part_snippet
 from staged.code.support.library import snippets
 from staged.code.support.math import FUNCTION_NAMES, function_snippet
 from staged.code.support.vectors import vector_snippet, width_snippet
@@ -85,20 +85,27 @@ class VectorSpeller:
     def zero(self, type: str) -> Expr:
         return Items((Literal("0"),), type)
 
-    def load(self, dtype: DType, address: Expr) -> Expr:
+    def load(self, dtype: DType, address: Expr, count: Expr | None) -> Expr:
+        """The vector at an address; of a part of one, `count` is the number of items."""
         if dtype.is_bool:
             narrow = self.types.name("u8", 1)
-            bytes_ = Prefix("*", Cast(f"const {narrow}_u *", address))
-            return Infix("!=", self.convert(bytes_, self.types.mask()), Literal("0"))
-        return Prefix("*", Cast(f"const {self.types.type(dtype)}_u *", address))
+            return Infix("!=", self.convert(self.at(narrow, address, count, "const "), self.types.mask()), Literal("0"))
+        return self.at(self.types.type(dtype), address, count, "const ")
 
-    def store(self, dtype: DType, address: Expr, value: Value) -> tuple[Expr, Expr]:
+    def at(self, type: str, address: Expr, count: Expr | None, qualifier: str = "") -> Expr:
+        """A vector in memory, or the part of one that has `count` items."""
+        if count is not None:
+            self.need(part_snippet(type))
+            return Part(type, address, count)
+        return Prefix("*", Cast(f"{qualifier}{type}_u *", address))
+
+    def store(self, dtype: DType, address: Expr, value: Value, count: Expr | None) -> tuple[Expr, Expr]:
         """(target, value) of the assignment that stores a vector."""
         if dtype.is_bool:
             narrow = self.types.name("u8", 1)
             ones = Infix("&", self.splat(value), Literal("1"))
-            return Prefix("*", Cast(f"{narrow}_u *", address)), self.convert(ones, narrow)
-        return Prefix("*", Cast(f"{self.types.type(dtype)}_u *", address)), self.splat(value)
+            return self.at(narrow, address, count), self.convert(ones, narrow)
+        return self.at(self.types.type(dtype), address, count), self.splat(value)
 
     def convert(self, value: Expr, type: str) -> Expr:
         return Call("__builtin_convertvector", (value, Name(type)))

@@ -168,7 +168,7 @@ def _fits(x: TensorType, eps: float) -> bool:
     """Return whether cuDNN has batch norm for arrays of this type: some elements, and not too many."""
     if not all(isinstance(extent, int) for extent in x.shape) or eps < 0.0:
         return False
-    return 0 < x.size < MOST_ELEMENTS and x.shape[0] <= MOST_IMAGES  # type: ignore[operator]
+    return 0 < x.size < MOST_ELEMENTS and x.shape[0] <= MOST_IMAGES
 
 
 def _count(x: TensorType) -> int:

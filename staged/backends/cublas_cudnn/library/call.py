@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from staged.backends.cublas_cudnn.device import DevicePart, Field
 from staged.backends.cublas_cudnn.library.form import Form, Scale, form_of
 from staged.backends.gpu.kernel_text import GpuKernel
-from staged.code.expr import Expr, Infix, Name, Prefix, literal
+from staged.code.expr import Expr, Infix, Name, Prefix, literal, print_expr
+from staged.code.extents import size_expr
 from staged.code.kernel_text import KernelText, kernel_comments
 from staged.code.writer import Writer, safe_comment
 from staged.ir.nodes import Op
+from staged.ir.sizes import Dim, Extent, product
 from staged.ir.types import DType
 
 
@@ -65,7 +67,7 @@ def library_call(
         parameters = [*kept[:-1], (f"const {c_type} *", "alpha"), (f"const {c_type} *", "beta"), kept[-1]]
     w = Writer()
     line = [f"{op.where.short}  {op.where.text}"] if op.where is not None else []
-    above = kernel_comments(op)
+    above = kernel_comments(op, has_ops=True)
     for comment in (*(above if len(op.blocks[0].ops) else line), *comments):
         w.line("// " + safe_comment(comment))
     head = ["const Device *gpu", "st_host *host", "int site", *(f"{type}{parameter}" for type, parameter in parameters)]
@@ -145,12 +147,22 @@ def parameters_of(op: Op, form: Form) -> list[tuple[str, str]]:
     for number, operand in enumerate(op.operands[2:], 1):
         c_type = operand.tensor.dtype.c_name
         if operand_of(number) >= inputs:
-            found.append((f"{c_type} ", "count"))  # the size of a dimension
+            found.append((f"{c_type} ", size_name(op.attrs["dims"][operand_of(number) - inputs])))
         elif number == form.bias:
             found.append((f"const {c_type} *", "bias"))
         elif number != form.addend:
             found.append((f"{c_type} ", factor_name(number)))
     return [*found, (f"{op.results[0].tensor.dtype.c_name} *", "c")]
+
+
+def size_name(dim: Dim) -> str:
+    """The parameter of a call for the size of a dimension."""
+    return f"{dim}_size"
+
+
+def size_text(extent: Extent) -> str:
+    """A size as C, in terms of these parameters."""
+    return print_expr(size_expr(extent, lambda dim: Name(size_name(dim))))
 
 
 def scale_of(scale: Scale, dtype: DType) -> Expr:
@@ -200,7 +212,9 @@ def write_zeros(w: Writer, op: Op) -> None:
     if type.size == 0:
         unused(w, "gpu", "host", "site", "c")
         return
-    w.line(f"CUDA_CHECK(site, cudaMemsetAsync(c, 0, {type.size} * sizeof({type.dtype.c_name}), gpu->stream));")
+    size = product(type.shape)
+    count = f"{size}" if isinstance(size, int) else f"(size_t)({size_text(size)})"
+    w.line(f"CUDA_CHECK(site, cudaMemsetAsync(c, 0, {count} * sizeof({type.dtype.c_name}), gpu->stream));")
 
 
 def unused(w: Writer, *names: str) -> None:

@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import prod
 
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check, check_macro, destroy
 from staged.backends.cublas_cudnn.library.call import (
     LibraryCall,
     library_call,
     scale_of,
+    size_text,
     unused,
     write_call,
     write_zeros,
@@ -36,7 +36,8 @@ from staged.code.writer import Writer
 from staged.errors import UnsupportedError
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
-from staged.ir.products import counted_extent
+from staged.ir.sizes import Dim, Extent
+from staged.ir.sizes import product as product_of
 from staged.ir.types import bound
 
 WORKSPACE_BYTES = "CUBLAS_WORKSPACE_BYTES"
@@ -91,36 +92,36 @@ class Product:
     transposed.
     """
 
-    batch: int
-    m: int
-    n: int
-    k: int
+    batch: Extent
+    m: Extent
+    n: Extent
+    k: Extent
     transpose_a: bool
     transpose_b: bool
     letter: str
     """cuBLAS's letter for the dtype: S or D."""
-    counted: str = ""
-    """The one of m, k and batch that follows from a size known at run time: its number here is the largest."""
-    factor: int = 1
-    """The number of matrices of a batch per element of that size."""
 
     @staticmethod
     def of(op: Op) -> Product:
         """The product of a contraction op. Raises UnsupportedError for sizes that no `int` holds."""
-        a, b = (tuple(bound(extent) for extent in operand.tensor.shape) for operand in op.operands[:2])
+        a, b = (operand.tensor.shape for operand in op.operands[:2])
         transpose_a, transpose_b = (bool(op.attrs.get(f"transpose_{name}", False)) for name in "ab")
         m, k = (a[-1], a[-2]) if transpose_a else (a[-2], a[-1])
         n = b[-2] if transpose_b else b[-1]
-        if max(prod(a[:-2]), m, n, k) > LARGEST:
+        batch = product_of(a[:-2])
+        if max(map(bound, (batch, m, n, k))) > LARGEST:
             raise UnsupportedError(
                 f"cuBLAS takes sizes up to {LARGEST:,}, got {op.operands[0].type} @ {op.operands[1].type}",
                 where=op.where,
                 hint="split the product into several",
             )
         letter = {"f32": "S", "f64": "D"}[op.operands[0].tensor.dtype.name]
-        counted = counted_extent(op)
-        factor = prod(a[1:-2]) if counted == "batch" else 1
-        return Product(prod(a[:-2]), m, n, k, transpose_a, transpose_b, letter, counted, factor)
+        return Product(batch, m, n, k, transpose_a, transpose_b, letter)
+
+    @property
+    def is_static(self) -> bool:
+        """Return whether all of its sizes are numbers."""
+        return all(isinstance(extent, int) for extent in (self.batch, self.m, self.n, self.k))
 
     @property
     def name(self) -> str:
@@ -128,7 +129,7 @@ class Product:
         if self.is_dot:
             return f"cublas{self.letter}dot"
         kind = "gemv" if self.has_vector else "gemm"
-        return f"cublas{self.letter}{kind}{'StridedBatched' if self.batch > 1 else ''}"
+        return f"cublas{self.letter}{kind}{'StridedBatched' if self.batch != 1 else ''}"
 
     @property
     def has_vector(self) -> bool:
@@ -142,7 +143,7 @@ class Product:
 
     def __str__(self) -> str:
         def side(rows: str, columns: str, is_turned: bool) -> str:
-            batch = f"{self.size('batch')}, " if self.batch > 1 else ""
+            batch = f"{self.size('batch')}, " if self.batch != 1 else ""
             return f"({batch}{columns}, {rows}) transposed" if is_turned else f"({batch}{rows}, {columns})"
 
         m, n, k = map(self.size, "mnk")
@@ -151,17 +152,17 @@ class Product:
     # ---- arguments ----
 
     def size(self, name: str) -> str:
-        """An extent as C: of what the program finds, `count` is the size."""
-        if name != self.counted:
-            return str(getattr(self, name))
-        return "(int)count" + (f" * {self.factor}" if self.factor != 1 else "")
+        """An extent as C."""
+        extent = getattr(self, name)
+        text = size_text(extent)
+        return text if isinstance(extent, int) else f"(int){text}" if isinstance(extent, Dim) else f"(int)({text})"
 
     def flag(self, is_turned: bool) -> str:
         return "CUBLAS_OP_T" if is_turned else "CUBLAS_OP_N"
 
     def gemm(self) -> list[str]:
         """The arguments of (strided batched) gemm: as columns go, b is (n, k) and a is (k, m)."""
-        strides = (self.k * self.n, self.m * self.k, self.m * self.n) if self.batch > 1 else None
+        strides = (self.k * self.n, self.m * self.k, self.m * self.n) if self.batch != 1 else None
         return [
             self.flag(self.transpose_b), self.flag(self.transpose_a), *map(self.size, "nmk"), "&alpha",
             *self.matrix("b", self.k if self.transpose_b else self.n, strides and strides[0]),
@@ -184,8 +185,8 @@ class Product:
             matrix, vector, out = "b", "a", self.n
             if self.transpose_b:
                 rows, columns = "k", "n"
-        batched = self.batch > 1
-        leading, across = int(getattr(self, rows)), int(getattr(self, columns))
+        batched = self.batch != 1
+        leading, across = getattr(self, rows), getattr(self, columns)
         return [
             self.flag(flag), self.size(rows), self.size(columns), "&alpha",
             *self.matrix(matrix, leading, leading * across if batched else None),
@@ -194,10 +195,11 @@ class Product:
             *([self.size("batch")] if batched else []),
         ]  # fmt: skip
 
-    def matrix(self, name: str, leading: int, stride: int | None) -> list[str]:
+    def matrix(self, name: str, leading: Extent, stride: Extent | None) -> list[str]:
         """A matrix (or vector) with its leading dimension (or step), and the distance of those of a batch."""
-        found = [name, str(max(leading, 1))]
-        return found if stride is None else [*found, str(stride)]
+        step = max(leading, 1) if isinstance(leading, int) else leading  # nothing is called for a size of 0
+        found = [name, str(step) if isinstance(step, int) else f"(int)({size_text(step)})"]
+        return found if stride is None else [*found, size_text(stride)]
 
 
 def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOptions) -> LibraryCall:
@@ -214,11 +216,7 @@ def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOption
                 unused(w, "a", "b")
                 write_zeros(w, op)  # of no elements
                 return
-            if product.counted:
-                with w.block("if (count == 0)"):
-                    if product.counted == "k" and form.addend is None:
-                        write_zeros(w, op)  # sums of nothing
-                    w.line("return ST_OK;")
+            write_empty(w, op, product, form)
             if product.is_dot and form == Form():
                 # The result stays on the device: the host has no use for it.
                 with numbers_on_device(w):
@@ -236,9 +234,22 @@ def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOption
         return library_call(op, name, form, [f"{product}, by {product.name}"], body, parts, reads_numbers)
 
     call = made(name, False)
-    if is_empty or product.counted or not (form.alpha.params or form.beta.params):
+    if is_empty or not product.is_static or not (form.alpha.params or form.beta.params):
         return call
     return replace(call, factors=(alpha, beta), reading=lambda name: made(name, True))
+
+
+def write_empty(w: Writer, op: Op, product: Product, form: Form) -> None:
+    """The end of a call whose sizes the program finds, if one of them is 0."""
+    results = [size_text(each) for each in (product.batch, product.m, product.n) if not isinstance(each, int)]
+    if results:
+        with w.block(f"if ({' || '.join(f'{each} == 0' for each in results)})"):
+            w.line("return ST_OK;")
+    if not isinstance(product.k, int):
+        with w.block(f"if ({size_text(product.k)} == 0)"):
+            if form.addend is None:
+                write_zeros(w, op)  # sums of nothing
+            w.line("return ST_OK;")
 
 
 def write_product(w: Writer, product: Product, numbers: tuple[str, str] = ("&alpha", "&beta")) -> None:

@@ -38,6 +38,7 @@ from staged.ir.loops import (
 )
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
+from staged.ir.types import bound
 
 CHECK = check_macro(
     "The same for calls of cublasLt.", "cublasLt", "cublasStatus_t", "CUBLAS_STATUS_SUCCESS", "cublasLtGetStatusString"
@@ -120,9 +121,10 @@ def layouts_of(site: int, product: Product) -> tuple[tuple[str, str, str], list[
     parts.
     """
     # As columns go, b is (n, k) and a is (k, m), and stored the other way round where a flag says so.
-    b, b_part = layout_part(site, *((product.k, product.n) if product.transpose_b else (product.n, product.k)))
-    a, a_part = layout_part(site, *((product.m, product.k) if product.transpose_a else (product.k, product.m)))
-    c, c_part = layout_part(site, product.n, product.m)
+    m, n, k = map(bound, (product.m, product.n, product.k))
+    b, b_part = layout_part(site, *((k, n) if product.transpose_b else (n, k)))
+    a, a_part = layout_part(site, *((m, k) if product.transpose_a else (k, m)))
+    c, c_part = layout_part(site, n, m)
     return (b, a, c), [b_part, a_part, c_part]
 
 
@@ -209,7 +211,7 @@ def emit_epilogue_product(
         with where_missing(w, f"gpu->{plan}_{IS_MISSING}", "cublasLt"):
             write_product(w, product)
             biases = [] if form.bias is None else [op.operands[operand_of(form.bias)]]
-            nest, given = epilogue_nest(op, product.m, product.n, form), ["bias"] if biases else []
+            nest, given = epilogue_nest(op, bound(product.m), bound(product.n), form), ["bias"] if biases else []
             kernels.launch_nest(w, op, nest, biases, [*given, "c"], op.results[0].tensor)
         if form.bias is not None:
             write_bias_pointer(w, plan, "bias")

@@ -394,7 +394,7 @@ class AttentionCode:
         how = f"a block of {WARPS} warps for {sizes.block} {rows} of a head"
         launch = Launch(sizes.heads * sizes.blocks, sizes.heads * sizes.blocks, WARPS * sizes.gpu.warp, how=how)
         parameters = tuple(Parameter(variable, is_alone=variable.type.is_pointer) for variable in self.given)
-        comments = (*kernel_comments(self.op), what, f"{launch}")
+        comments = (*kernel_comments(self.op, has_ops=True), what, f"{launch}")
         code = Function(name, parameters, (Constants(shown), *body), comments, launch.threads)
         return GpuKernel(
             name,

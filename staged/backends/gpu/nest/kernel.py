@@ -111,7 +111,7 @@ class DeviceKernel:
         self.write_parts(launches)
         used = mentioned(low.code.body)
         unused = [Unused((p.variable,)) for p in (*given, *own) if p.variable not in used]
-        comments = (*kernel_comments(plan.op), plan.mapping(launch, launches))
+        comments = (*kernel_comments(plan.op, has_ops=True), plan.mapping(launch, launches))
         code = Function(name, (*given, *own), (*unused, *low.code.body), comments, launch.threads)
         return GpuKernel(
             name,
@@ -138,7 +138,7 @@ class DeviceKernel:
 
     def counted(self, part: Part, schedule: Schedule, launch: Launch) -> Launch:
         """The launch of a part in terms of the sizes that the kernel is given."""
-        if all(axis.dim is None for axis in part.axes):
+        if all(axis.is_static for axis in part.axes):
             return launch
         items = combinations(self.low, schedule.items.axes)
         # Where threads need much workspace a block has fewer than the schedule says.

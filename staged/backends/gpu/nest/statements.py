@@ -6,7 +6,6 @@ Tested by `tests/backends/cublas_cudnn/test_kernels.py` and `tests/backends/cubl
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from math import prod
 
 from staged.backends.gpu.dialect import GpuDialect
 from staged.backends.gpu.failures import RECORD, failure_of
@@ -19,6 +18,7 @@ from staged.code.tree import Assign, Declare, Do, If, Jump
 from staged.code.types import INDEX, CType, Space, pointer, word
 from staged.ir.declaration import prims
 from staged.ir.loops import Axis, CheckIndex, Compute, Constant, PositionOf, Statement, Store
+from staged.ir.sizes import product
 from staged.ir.types import DType, i64
 
 FAILED = Variable(RECORD, pointer(word("st_device_failure"), Space.GLOBAL))
@@ -98,14 +98,7 @@ def number_axes(low: Lowering, axes: Sequence[Axis], item: Variable, used: Conta
 
 def combinations(low: Lowering, axes: Sequence[Axis]) -> Expr:
     """The number of combinations of iterations of these axes."""
-    fixed = prod(axis.factor for axis in axes)
-    factors: list[Expr] = [low.size(axis.dim) for axis in axes if axis.dim is not None]
-    if fixed != 1 or not factors:
-        factors.append(Literal(str(fixed)))
-    product = factors[0]
-    for factor in factors[1:]:
-        product = Infix("*", product, factor)
-    return product
+    return low.size(product(axis.size for axis in axes))
 
 
 def wide(low: Lowering, number: Expr) -> Expr:

@@ -129,10 +129,10 @@ _CALLING = """\
 ## Calling it from C, C++ and Python
 
 `make lib` builds {libraries}. `{name}.h` is the interface: fill `{name}_args`, give
-`{upper}_ARENA_BYTES` of zeroed memory aligned to 64 bytes, call `{name}`. `{upper}_..._SIZE` say how many elements
-arrays have. Callers that fill the struct by position need the order of the fields: arguments (those of a dict by sorted
-keys), arrays from outside, Variables, results (those of a dict in its order). Equal layers are one array, at the place
-of its first Variable. A field that is NULL is an error.
+`{upper}_ARENA_BYTES` of zeroed memory aligned to 64 bytes, call `{name}`. `{upper}_..._SIZE` is the number of
+elements of an argument or result. Callers that fill the struct by position need the order of the fields: arguments
+(those of a dict by sorted keys), arrays from outside, Variables, results (those of a dict in its order). Equal layers
+are one array, at the place of its first Variable. A field that is NULL is an error.
 
 ```c
 {upper}_STATIC_ARENA(arena);  // or {name}_arena_create()
@@ -166,18 +166,28 @@ def readme(
     may have `{besides}` for what it takes besides a C compiler.
     """
     name = artifact.name
-    rows = "\n".join(f"| `--{flag}` | {what} |" for flag, what in flag_rows(artifact, bool(targets)))
-    written = (row for row in arrays_of(artifact) if is_written(row.first))
-    results = "\n".join(
-        f"| `{row.flag}.npy` | {row.first.dtype} {shape_text(row.first.shape)}{row.layers} |" for row in written
-    )
+    written = {row.flag: row for row in arrays_of(artifact) if is_written(row.first)}
+    rows, both = [], set[str]()
+    for flag, what in flag_rows(artifact, bool(targets)):
+        if flag in written and not written[flag].first.part:
+            both.add(flag)
+            what += ", and a result"
+        rows.append(f"| `--{flag}` | {what} |\n")
+    results = [
+        f"| `{flag}.npy` | {row.first.dtype} {shape_text(row.first.shape)}{row.layers} |\n"
+        for flag, row in written.items()
+        if flag not in both
+    ]
     machine = f"The target is `{artifact.target}`" + (", any processor" if artifact.target == "portable" else "")
     machine = "The program runs on all processors, and uses their widest vectors" if targets else machine
     parts = [
         f"# {name}\n\n{building.format(name=name, besides=besides)}\n\n{machine}.\n",
-        f"| flag | what |\n|---|---|\n{rows}\n",
-        f"| result | what |\n|---|---|\n{results}\n",
+        f"| flag | what |\n|---|---|\n{''.join(rows)}",
     ]
+    if both:
+        parts.append("A flag that is also a result is written to its name with `.npy` in the folder `--out`.\n")
+    if results:
+        parts.append(f"| result | what |\n|---|---|\n{''.join(results)}")
     if filed(artifact):
         parts.append(_FILES.format(name=name, what=_what_files_have(artifact)))
     if is_c:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from keyword import iskeyword
 
-from staged.backends.host.interface import size_macros, struct_entries
+from staged.backends.host.interface import element_count, size_macros, struct_entries
 from staged.backends.host.standalone.arrays import Row, rows_of
 from staged.backends.host.standalone.weights import filed, names_in_c
 from staged.base.artifact import Artifact, Parameter
@@ -230,7 +230,8 @@ def example_c(artifact: Artifact, is_iso_c: bool = False) -> str:
         for parameter in _arrays(artifact):
             if not parameter.file:
                 c_type = DTYPES[parameter.dtype].c_name
-                w.line(f"static {c_type} {arrays[parameter.place]}[{macros[parameter.place]} + 1];")
+                size = macros.get(parameter.place) or element_count(parameter)
+                w.line(f"static {c_type} {arrays[parameter.place]}[{size} + 1];")
         for place, array in arrays.items():
             w.line(f"args.{place} = {array};")
         for parameter in artifact.parameters:

@@ -39,9 +39,8 @@ _LOCALS = frozenset(
 """The names that `main` itself declares."""
 _AT_THE_TOP = frozenset(
     """allocate bool_flag finish_output flag flags free_on_devices give_up given integer_flag make_arrays needed
-    npy_array npy_compare npy_count npy_elements npy_find npy_free npy_get npy_header npy_item npy_item_at
-    npy_make_bools npy_name npy_parse npy_problem npy_read npy_read_header npy_role npy_row npy_set npy_skip_spaces
-    npy_take npy_take_extent npy_take_order npy_take_shape npy_take_string npy_text npy_write on_interrupt
+    npy_array npy_count npy_describe npy_elements npy_find npy_free npy_get npy_item npy_item_at npy_make_bools npy_name
+    npy_problem npy_read npy_read_header npy_role npy_row npy_set npy_write on_interrupt
     own_folder owned parse_flags paths program real_flag send_arrays show_help stop unsigned_flag usable_cores value_of
     write_results""".split()
 )
@@ -174,10 +173,8 @@ def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: 
         w.line("show_help();")
         w.line("finish_output();")
         w.line("return 0;")
-    w.line(f"{name}_args args;")
-    w.line("memset(&args, 0, sizeof args);")
-    w.line("st_host host;")
-    w.line("memset(&host, 0, sizeof host);")
+    w.line(f"static {name}_args args;")
+    w.line("static st_host host;")
     w.line("host.stop = &stop;")
     w.line("host.live = isatty(STDOUT_FILENO);  // progress bars: on a terminal only")
     for parameter in artifact.parameters:

@@ -1,8 +1,7 @@
 """`NAME_npy.h`: C that reads and writes `.npy` files, for the rows of a table of arrays.
 
-The reader parses the header's dictionary with a parser of its own, which never looks beyond the bytes that the file
-has. It takes less than Python's syntax would allow (no comments, escapes or string prefixes), and nothing that NumPy
-refuses.
+The reader compares the header of a file with the header that NumPy writes for the expected array. A dictionary in
+another spelling is an error.
 
 Tested by `tests/backends/host/test_npy.py`.
 """
@@ -115,13 +114,6 @@ __attribute__((unused)) static void npy_set(void *args, npy_item item, void *dat
     memcpy((char *)args + item.row->offset + (size_t)item.layer * item.row->stride, &data, sizeof data);
 }
 
-// ---- the header: a Python dictionary with the keys 'descr', 'fortran_order' and 'shape' ---------
-
-typedef struct npy_text {
-    const char *at;
-    const char *end;
-} npy_text;
-
 // The elements of a file, in memory or mapped.
 typedef struct npy_array {
     void *data;
@@ -129,124 +121,22 @@ typedef struct npy_array {
     size_t length;
 } npy_array;
 
-typedef struct npy_header {
-    char descr[64];
-    bool is_fortran;
-    int axes;
-    int64_t shape[NPY_MOST_AXES];
-} npy_header;
-
-static void npy_skip_spaces(npy_text *text) {
-    while (text->at < text->end && (*text->at == ' ' || *text->at == '\t' || *text->at == '\n')) {
-        ++text->at;
-    }
-}
-
-// Take the character `c`, and spaces in front of it; whether it was there.
-static bool npy_take(npy_text *text, char c) {
-    npy_skip_spaces(text);
-    if (text->at == text->end || *text->at != c) {
-        return false;
-    }
-    ++text->at;
-    return true;
-}
-
-// A string without escapes, of printable ASCII, that fits into `string`.
-static bool npy_take_string(npy_text *text, char *string, size_t size) {
-    npy_skip_spaces(text);
-    if (text->at == text->end || (*text->at != '\'' && *text->at != '"')) {
-        return false;
-    }
-    const char quote = *text->at++;
-    size_t length = 0;
-    for (; text->at < text->end && *text->at != quote; ++text->at) {
-        if (*text->at < ' ' || *text->at > '~' || *text->at == '\\' || length + 1 == size) {
-            return false;
-        }
-        string[length++] = *text->at;
-    }
-    string[length] = '\0';
-    return npy_take(text, quote);
-}
-
-// A number of elements: digits without a leading zero.
-static bool npy_take_extent(npy_text *text, int64_t *extent) {
-    npy_skip_spaces(text);
-    const char *const first = text->at;
-    int64_t value = 0;
-    for (; text->at < text->end && *text->at >= '0' && *text->at <= '9'; ++text->at) {
-        const int digit = *text->at - '0';
-        if (value > (INT64_MAX - digit) / 10) {
-            return false;
-        }
-        value = 10 * value + digit;
-    }
-    *extent = value;
-    return text->at > first && (*first != '0' || text->at == first + 1);
-}
-
-// A tuple of numbers: (), (3,), (2, 3) or (2, 3,); a lone (3) is a number to Python.
-static bool npy_take_shape(npy_text *text, npy_header *header) {
-    if (!npy_take(text, '(')) {
-        return false;
-    }
-    bool is_separated = true;
-    while (!npy_take(text, ')')) {
-        if (!is_separated || header->axes == NPY_MOST_AXES || !npy_take_extent(text, &header->shape[header->axes])) {
-            return false;
-        }
-        ++header->axes;
-        is_separated = npy_take(text, ',');
-    }
-    return header->axes != 1 || is_separated;
-}
-
-static bool npy_take_order(npy_text *text, npy_header *header) {
-    header->is_fortran = npy_take(text, 'T');
-    for (const char *word = header->is_fortran ? "rue" : "False"; *word != '\0'; ++word) {
-        if (text->at == text->end || *text->at++ != *word) {
-            return false;
-        }
-    }
-    return true;
-}
-
-// Whether the text is a whole header: each of the three keys once, and nothing but spaces behind it.
-static bool npy_parse(npy_text *text, npy_header *header) {
-    memset(header, 0, sizeof *header);
-    while (text->at < text->end && (*text->at == ' ' || *text->at == '\t')) {
-        ++text->at;  // Python would take a line's end here for one before indented code
-    }
-    if (text->at == text->end || *text->at++ != '{') {
-        return false;
-    }
-    bool has_descr = false, has_order = false, has_shape = false, is_separated = true;
-    while (!npy_take(text, '}')) {
-        char key[32];
-        bool is_good = is_separated && npy_take_string(text, key, sizeof key) && npy_take(text, ':');
-        if (is_good && !has_descr && strcmp(key, "descr") == 0) {
-            has_descr = is_good = npy_take_string(text, header->descr, sizeof header->descr);
-        } else if (is_good && !has_order && strcmp(key, "fortran_order") == 0) {
-            has_order = is_good = npy_take_order(text, header);
-        } else {
-            is_good = is_good && !has_shape && strcmp(key, "shape") == 0;
-            has_shape = is_good = is_good && npy_take_shape(text, header);
-        }
-        if (!is_good) {
-            return false;
-        }
-        is_separated = npy_take(text, ',');
-    }
-    npy_skip_spaces(text);
-    return text->at == text->end && has_descr && has_order && has_shape;
-}
-
 // ---- files --------------------------------------------------------------------------------------
 
-// The header of an open file; NULL, or why it has none.
-static const char *npy_read_header(FILE *file, npy_header *header) {
-    unsigned char head[12];
+// The header of a file with the array of a row, as NumPy writes it, without the spaces behind it; its length.
+static size_t npy_describe(char header[NPY_LONGEST_HEADER], const npy_row *row) {
+    char *at = header + sprintf(header, "{'descr': '%s', 'fortran_order': False, 'shape': (", row->descr);
+    for (int axis = 0; axis < row->axes; ++axis) {
+        const char *const after = axis + 1 < row->axes ? ", " : row->axes == 1 ? "," : "";
+        at += sprintf(at, "%lld%s", (long long)row->shape[axis], after);
+    }
+    at += sprintf(at, "), }");
+    return (size_t)(at - header);
+}
+
+// Read the header of a file. Returns NULL if it is that of a row, or a message.
+static const char *npy_read_header(FILE *file, const npy_row *row) {
+    unsigned char head[12] = {0};
     if (fread(head, 1, 8, file) != 8 || memcmp(head, "\x93NUMPY", 6) != 0) {
         return NPY_REFUSE("not a .npy file");
     }
@@ -254,46 +144,24 @@ static const char *npy_read_header(FILE *file, npy_header *header) {
         return NPY_REFUSE("is of version %d.%d of the .npy format; 1.0, 2.0 and 3.0 can be read", head[6], head[7]);
     }
     const size_t digits = head[6] == 1 ? 2 : 4;
-    if (fread(head, 1, digits, file) != digits) {
-        return NPY_REFUSE("not a .npy file: it is cut off");
-    }
-    size_t length = 0;
-    for (size_t i = digits; i > 0; --i) {
-        length = length << 8 | head[i - 1];
-    }
-    char bytes[NPY_LONGEST_HEADER];
-    if (length > sizeof bytes || fread(bytes, 1, length, file) != length) {
+    char found[NPY_LONGEST_HEADER], expected[NPY_LONGEST_HEADER];
+    size_t length = fread(head + 8, 1, digits, file) == digits
+            ? head[8] | (size_t)head[9] << 8 | (size_t)head[10] << 16 | (size_t)head[11] << 24 : sizeof found;
+    if (length >= sizeof found || fread(found, 1, length, file) != length) {
         return NPY_REFUSE("not a .npy file: its header is too long or cut off");
     }
-    npy_text text = {bytes, bytes + length};
-    if (!npy_parse(&text, header)) {
-        return NPY_REFUSE("not a .npy file: its header is no dictionary of 'descr', 'fortran_order' and 'shape'");
+    while (length > 0 && (found[length - 1] == ' ' || found[length - 1] == '\n')) {
+        --length;
     }
-    return NULL;
-}
-
-// Whether a header is of the type, order and shape of a row; NULL, or what is different.
-static const char *npy_compare(const npy_header *header, const npy_row *row) {
-    if (header->descr[0] == '>' && strcmp(header->descr + 1, row->descr + 1) == 0) {
-        return NPY_REFUSE("is big-endian; save it as x.astype(\"%s\")", row->descr);
+    if (length == npy_describe(expected, row) && memcmp(found, expected, length) == 0) {
+        return NULL;
     }
-    if (strcmp(header->descr, row->descr) != 0) {
-        return NPY_REFUSE("expected dtype %s, the header says %s", row->descr, header->descr);
+    found[length] = '\0';
+    for (size_t i = 0; i < length; ++i) {
+        found[i] = found[i] < ' ' || found[i] > '~' ? '?' : found[i];  // it may be anything
     }
-    if (header->axes != row->axes) {
-        return NPY_REFUSE("has %s axes than expected: %d instead of %d", header->axes > row->axes ? "more" : "fewer",
-                          header->axes, row->axes);
-    }
-    for (int axis = 0; axis < row->axes; ++axis) {
-        if (header->shape[axis] != row->shape[axis]) {
-            return NPY_REFUSE("axis %d must be %lld long, the header says %lld", axis, (long long)row->shape[axis],
-                              (long long)header->shape[axis]);
-        }
-    }
-    if (header->is_fortran && row->axes > 1) {
-        return NPY_REFUSE("is in Fortran order; save it with numpy.ascontiguousarray");
-    }
-    return NULL;
+    return NPY_REFUSE("expected %.160s, the file has %.160s; numpy.ascontiguousarray(x, \"%s\") sets dtype and order",
+                      expected, found, row->descr);
 }
 
 __attribute__((unused)) static void npy_free(npy_array *array) {
@@ -350,9 +218,7 @@ __attribute__((unused)) static const char *npy_read(const char *path, const npy_
     if (file == NULL) {
         return NPY_REFUSE("cannot be opened: %s", strerror(errno));
     }
-    npy_header header;
-    const char *problem = npy_read_header(file, &header);
-    problem = problem != NULL ? problem : npy_compare(&header, row);
+    const char *problem = npy_read_header(file, row);
     problem = problem != NULL ? problem : npy_elements(file, row->item, npy_count(row), array);
     (void)fclose(file);
     if (problem == NULL && strcmp(row->descr, "|b1") == 0) {
@@ -363,12 +229,8 @@ __attribute__((unused)) static const char *npy_read(const char *path, const npy_
 
 // Write an array of a row; NULL, or why that failed.
 __attribute__((unused)) static const char *npy_write(const char *path, const npy_row *row, const void *data) {
-    char header[64 + 21 * NPY_MOST_AXES];
-    int length = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (", row->descr);
-    for (int axis = 0; axis < row->axes; ++axis) {
-        length += snprintf(header + length, sizeof header - (size_t)length, "%lld,", (long long)row->shape[axis]);
-    }
-    length += snprintf(header + length, sizeof header - (size_t)length, "), }");
+    char header[NPY_LONGEST_HEADER];
+    const int length = (int)npy_describe(header, row);
     const int padded = (10 + length + 1 + 63) / 64 * 64 - 10;  // data starts at a multiple of 64
     const unsigned char head[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)padded,
                                   (unsigned char)(padded >> 8)};

@@ -6,7 +6,7 @@ Tested by `tests/test_exported_state.py`.
 from __future__ import annotations
 
 from staged.backends.host.constants import real, write_array
-from staged.backends.host.standalone.arrays import WEIGHTS, arrays_of
+from staged.backends.host.standalone.arrays import WEIGHTS
 from staged.base.artifact import Artifact, Parameter
 from staged.code.writer import Names, Writer, c_string
 from staged.ir.types import dtype_of, shape_text
@@ -15,7 +15,44 @@ _READER = r"""
 // ---- the safetensors format ---------------------------------------------------------------------
 // The length of a header (u64, little-endian), the header (JSON), and the elements of the arrays.
 
-static int st_hex_digits(npy_text *text) {
+typedef struct st_json {
+    const char *at;
+    const char *end;
+} st_json;
+
+static void st_skip_spaces(st_json *text) {
+    while (text->at < text->end && (*text->at == ' ' || *text->at == '\t' || *text->at == '\n')) {
+        ++text->at;
+    }
+}
+
+// Take the character `c`, and spaces in front of it; whether it was there.
+static bool st_take(st_json *text, char c) {
+    st_skip_spaces(text);
+    if (text->at == text->end || *text->at != c) {
+        return false;
+    }
+    ++text->at;
+    return true;
+}
+
+// A size: digits without a leading zero.
+static bool st_take_extent(st_json *text, int64_t *extent) {
+    st_skip_spaces(text);
+    const char *const first = text->at;
+    int64_t value = 0;
+    for (; text->at < text->end && *text->at >= '0' && *text->at <= '9'; ++text->at) {
+        const int digit = *text->at - '0';
+        if (value > (INT64_MAX - digit) / 10) {
+            return false;
+        }
+        value = 10 * value + digit;
+    }
+    *extent = value;
+    return text->at > first && (*first != '0' || text->at == first + 1);
+}
+
+static int st_hex_digits(st_json *text) {
     int value = 0;
     for (int i = 0; i < 4; ++i) {
         const char c = text->at < text->end ? *text->at++ : '\0';
@@ -30,8 +67,8 @@ static int st_hex_digits(npy_text *text) {
 }
 
 // A JSON string as UTF-8, which needs fewer bytes than the JSON text.
-static bool st_take_string(npy_text *text, char *to) {
-    if (!npy_take(text, '"')) {
+static bool st_take_string(st_json *text, char *to) {
+    if (!st_take(text, '"')) {
         return false;
     }
     while (text->at < text->end && *text->at != '"') {
@@ -68,17 +105,17 @@ static bool st_take_string(npy_text *text, char *to) {
         }
     }
     *to = '\0';
-    return npy_take(text, '"');
+    return st_take(text, '"');
 }
 
 // A list of sizes; how many there are, -1 for anything else.
-static int st_take_sizes(npy_text *text, int64_t *sizes, int most) {
+static int st_take_sizes(st_json *text, int64_t *sizes, int most) {
     int count = 0;
-    if (!npy_take(text, '[')) {
+    if (!st_take(text, '[')) {
         return -1;
     }
-    while (!npy_take(text, ']')) {
-        if (count == most || (count > 0 && !npy_take(text, ',')) || !npy_take_extent(text, &sizes[count])) {
+    while (!st_take(text, ']')) {
+        if (count == most || (count > 0 && !st_take(text, ',')) || !st_take_extent(text, &sizes[count])) {
             return -1;
         }
         ++count;
@@ -87,12 +124,12 @@ static int st_take_sizes(npy_text *text, int64_t *sizes, int most) {
 }
 
 // The strings under `__metadata__`.
-static bool st_skip_texts(npy_text *text, char *buffer) {
-    if (!npy_take(text, '{')) {
+static bool st_skip_texts(st_json *text, char *buffer) {
+    if (!st_take(text, '{')) {
         return false;
     }
-    for (bool is_first = true; !npy_take(text, '}'); is_first = false) {
-        if ((!is_first && !npy_take(text, ',')) || !st_take_string(text, buffer) || !npy_take(text, ':') ||
+    for (bool is_first = true; !st_take(text, '}'); is_first = false) {
+        if ((!is_first && !st_take(text, ',')) || !st_take_string(text, buffer) || !st_take(text, ':') ||
             !st_take_string(text, buffer)) {
             return false;
         }
@@ -101,16 +138,16 @@ static bool st_skip_texts(npy_text *text, char *buffer) {
 }
 
 // One array of the header. Its place is entered if the program has it.
-static const char *st_take_array(npy_text *text, char *buffer, st_memory *memory, const unsigned char *data,
+static const char *st_take_array(st_json *text, char *buffer, st_memory *memory, const unsigned char *data,
                                  size_t bytes) {
     const int number = npy_find(st_rows, buffer, true);
     const npy_item item = npy_item_at(st_rows, number < 0 ? 0 : number);
     char dtype[16] = "";
     int64_t shape[NPY_MOST_AXES], places[2] = {0, 0};
     int axes = 0;
-    bool is_good = npy_take(text, '{');
-    for (bool is_first = true; is_good && !npy_take(text, '}'); is_first = false) {
-        is_good = (is_first || npy_take(text, ',')) && st_take_string(text, buffer) && npy_take(text, ':');
+    bool is_good = st_take(text, '{');
+    for (bool is_first = true; is_good && !st_take(text, '}'); is_first = false) {
+        is_good = (is_first || st_take(text, ',')) && st_take_string(text, buffer) && st_take(text, ':');
         if (is_good && strcmp(buffer, "dtype") == 0) {
             is_good = st_take_string(text, buffer) && strlen(buffer) < sizeof dtype;
             memcpy(dtype, buffer, is_good ? strlen(buffer) + 1 : 0);
@@ -157,11 +194,11 @@ static const char *st_take_header(st_memory *memory, size_t bytes) {
     if (buffer == NULL) {
         return NPY_REFUSE("is not a safetensors file, or it is cut off");
     }
-    npy_text text = {(const char *)start + 8, (const char *)start + 8 + length};
+    st_json text = {(const char *)start + 8, (const char *)start + 8 + length};
     const char *problem = NULL;
-    bool is_good = npy_take(&text, '{');
-    for (bool is_first = true; problem == NULL && is_good && !npy_take(&text, '}'); is_first = false) {
-        is_good = (is_first || npy_take(&text, ',')) && st_take_string(&text, buffer) && npy_take(&text, ':');
+    bool is_good = st_take(&text, '{');
+    for (bool is_first = true; problem == NULL && is_good && !st_take(&text, '}'); is_first = false) {
+        is_good = (is_first || st_take(&text, ',')) && st_take_string(&text, buffer) && st_take(&text, ':');
         if (is_good && strcmp(buffer, "__metadata__") == 0) {
             is_good = st_skip_texts(&text, buffer);
         } else if (is_good) {
@@ -247,11 +284,9 @@ def weights_header(artifact: Artifact) -> str:
         w.line('extern "C" {')
         w.line("#endif")
         w.line()
-        w.comment("Sets these fields of `args` from the files in `folder`, if they are NULL:")
-        for row in arrays_of(artifact):
-            if row.first.file:
-                entry = f"`{row.path}` in " if row.first.file == WEIGHTS else ""
-                w.comment(f"  {row.place}: {entry}{row.first.file}{row.layers}")
+        w.comment(
+            f"Sets the fields of `args` that are NULL and have a file in {name}_arrays.h, from the files in `folder`."
+        )
         w.comment("Returns NULL, or a message. Free the memory after the last call of the program.")
         w.line(f"const char *{name}_weights_load(const char *folder, {name}_args *args, void **memory);")
         w.line(f"void {name}_weights_free(void *memory);")

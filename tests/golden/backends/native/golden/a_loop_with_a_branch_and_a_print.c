@@ -34,13 +34,7 @@ int collatz(const collatz_args *args, void *arena, st_host *host) {
         steps += 1;
     }
     // test_golden.py:19  print(f"{steps} steps")
-    {
-        st_text text;
-        st_text_begin(&text, host);
-        st_put_integer(&text, "%lld", steps);
-        ST_PUT(&text, " steps\n");
-        st_text_end(&text);
-    }
+    st_print(host, "%lld steps\n", (long long)steps);
     // test_golden.py:20  return steps
     *args->result = steps;
     return ST_OK;

@@ -22,10 +22,9 @@ typedef struct {
 // ---- kernels ---------------------------------------------------------------------------------
 
 // test_golden.py:28  return st.softmax(logits, axis=1)
-// fused: max, subtract, exp, sum, divide
-static void softmax(const float *logits, float *softmax, unsigned char *scratch, int64_t begin, int64_t end) {
+static void softmax(const float *logits, float *softmax, unsigned char *scratch) {
     float *const row = (void *)scratch;
-    for (int64_t i = begin; i < end; ++i) {
+    for (int64_t i = 0; i < 8; ++i) {
         f32v logits_largest_v[1] = {-INFINITY - (f32v){0}};
         for (int64_t j = 0; j < 100; j += 16) {
             const int64_t at = j < 84 ? j : 84;
@@ -56,11 +55,8 @@ static void softmax(const float *logits, float *softmax, unsigned char *scratch,
             *(f32v_u *)(row + 84) = logits_difference_exponential;
         }
         const float logits_softmax_total = st_sum4_f32v(logits_softmax_total_v);
-        for (int64_t j = 0; j < 96; j += 16) {
-            *(f32v_u *)(softmax + i * 100 + j) = *(const f32v_u *)(row + j) / logits_softmax_total;
-        }
-        for (int64_t j = 96; j < 100; ++j) {
-            softmax[i * 100 + j] = row[j] / logits_softmax_total;
+        for (int64_t j = 0; j < 100; j += 16) {
+            st_store_f32v(softmax + i * 100 + j, 100 - j, *(const f32v_u *)(row + j) / logits_softmax_total);
         }
     }
 }
@@ -75,6 +71,6 @@ int probabilities(const probabilities_args *args, void *arena, st_host *host) {
     host->error_kind = ST_OK;
     host->error_claimed = 0;
     // test_golden.py:28  return st.softmax(logits, axis=1)
-    softmax(args->logits, args->result, m->scratch, 0, 8);
+    softmax(args->logits, args->result, m->scratch);
     return ST_OK;
 }

@@ -23,9 +23,8 @@ typedef struct {
 // ---- initial values --------------------------------------------------------------------------
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
-// fused: uniform, cast, multiply, add, cast
-static void initial_weight_uniform(int64_t random_seed, int64_t random_counter, float *weight, double scale,
-        double offset, int64_t begin, int64_t end) {
+static void initial_uniform(int64_t random_seed, int64_t random_counter, float *weight, double scale, double offset,
+        int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
         weight[j] = (float)((double)st_uniform_f32(random_seed, 0, random_counter, j) * scale + offset);
     }
@@ -34,7 +33,6 @@ static void initial_weight_uniform(int64_t random_seed, int64_t random_counter, 
 // ---- forward ---------------------------------------------------------------------------------
 
 // test_golden.py:40  h = st.relu(hidden(x))
-// fused: matmul, add, less_equal, select
 // (16, 12) @ (12, 8), f32; tiles of 8 x 8 sums in registers
 static void compute_h(const float *x, const float *weight, const float *bias, float *h, unsigned char *scratch) {
     float total[64];
@@ -80,19 +78,14 @@ static inline __attribute__((always_inline)) void out_epilogue(int64_t batch, in
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t start = (row + r) * 4 + col;
-        const int64_t whole_4 = cols & -4;
-        for (int64_t s = 0; s < whole_4; s += 4) {
-            *(f32x4_u *)(out + start + s) =
-                    *(const f32x4_u *)(tile + r * ld + s) + *(const f32x4_u *)(bias + col + s);
-        }
-        for (int64_t s = whole_4; s < cols; ++s) {
-            out[start + s] = tile[r * ld + s] + bias[col + s];
+        for (int64_t s = 0; s < cols; s += 4) {
+            st_store_f32x4(out + start + s, cols - s,
+                    st_load_f32x4(tile + r * ld + s, cols - s) + st_load_f32x4(bias + col + s, cols - s));
         }
     }
 }
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
-// fused: matmul, add
 // (16, 8) @ (8, 4), f32
 static void out(const float *restrict h, const float *restrict weight, const float *bias, float *out, int64_t begin,
         int64_t end) {
@@ -109,7 +102,7 @@ static void out(const float *restrict h, const float *restrict weight, const flo
 }
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
-// forward and backward; fused: max, isfinite, select, subtract, exp, sum, log, take_along, subtract, and 7 more
+// forward and backward
 static void cross_entropy(const float *out, const int32_t *y, float *cross_entropy_total, float *d_out,
         st_host *host) {
     float total = 0.0f;
@@ -120,23 +113,22 @@ static void cross_entropy(const float *out, const int32_t *y, float *cross_entro
             top_v[0] = st_maximum_f32x4(out_j, top_v[0]);
         }
         const float top = st_max_f32x4(top_v);
-        const float top_chosen = isfinite(top) != 0 ? top : 0.0f;
+        const float shift = isfinite(top) != 0 ? top : 0.0f;
         float log_sum_total = 0.0f;
         for (int64_t j = 0; j < 4; ++j) {
-            log_sum_total += st_exp_f32(out[i * 4 + j] - top_chosen);
+            log_sum_total += st_exp_f32(out[i * 4 + j] - shift);
         }
         const float log_sum = st_log_f32(log_sum_total);
         const int32_t y_i = y[i];
         for (int64_t j = 0; j < 4; ++j) {
-            const float d_out_factor =
-                    st_exp_f32(out[i * 4 + j] - top_chosen - log_sum) - (float)((int32_t)j == y_i);
+            const float d_out_factor = st_exp_f32(out[i * 4 + j] - shift - log_sum) - (float)((int32_t)j == y_i);
             d_out[i * 4 + j] = d_out_factor * 0.0625f;
         }
         const int64_t out_index = st_check_label(host, 0, y_i, 4);
         if (out_index < 0) {
             return;
         }
-        total += log_sum - (out[i * 4 + out_index] - top_chosen);
+        total += log_sum - (out[i * 4 + out_index] - shift);
     }
     cross_entropy_total[0] = total;
 }
@@ -145,12 +137,10 @@ static void cross_entropy(const float *out, const int32_t *y, float *cross_entro
 
 // gradient of test_golden.py:41  return st.cross_entropy(out(h), y)
 // gradient of test_golden.py:40  h = st.relu(hidden(x))
-// fused: matmul, less_equal, select
 // (16, 4) @ (4, 8), f32; tiles of 8 x 8 sums in registers
-static void d_out_relu(const float *d_out, const float *weight, const float *h, float *d_hidden, int64_t begin,
-        int64_t end) {
+static void d_out_relu(const float *d_out, const float *weight, const float *h, float *d_hidden) {
     float total[64];
-    for (int64_t tile = begin; tile < end; ++tile) {
+    for (int64_t tile = 0; tile < 2; ++tile) {
         #pragma GCC unroll 8
         for (int64_t r = 0; r < 8; ++r) {
             for (int64_t s = 0; s < 8; s += 8) {
@@ -184,18 +174,15 @@ static void d_out_relu(const float *d_out, const float *weight, const float *h, 
 
 // ---- update ----------------------------------------------------------------------------------
 
-// Finishes tiles of 2 products.
+// Finishes a tile of 2 kernels: element (row + r, col + s) is `tile[r * ld + s]`.
 static inline __attribute__((always_inline)) void update_weight_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, float *weight, int64_t start_stride) {
+        int64_t rows, int64_t cols, const float *tile, int64_t ld, float *weight, int64_t row_stride) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
-        const int64_t start = (row + r) * start_stride + col;
-        const int64_t whole_8 = cols & -8;
-        for (int64_t s = 0; s < whole_8; s += 8) {
-            *(f32v_u *)(weight + start + s) -= 0.1f * *(const f32v_u *)(tile + r * ld + s);
-        }
-        for (int64_t s = whole_8; s < cols; ++s) {
-            weight[start + s] -= 0.1f * tile[r * ld + s];
+        const int64_t start = (row + r) * row_stride + col;
+        for (int64_t s = 0; s < cols; s += 8) {
+            st_store_f32v(weight + start + s, cols - s,
+                    st_load_f32v(weight + start + s, cols - s) - 0.1f * st_load_f32v(tile + r * ld + s, cols - s));
         }
     }
 }
@@ -207,11 +194,10 @@ static const st_product_f32 update_weight_sizes = {
 };
 
 // test_golden.py:47  opt.step(grads)
-// fused: matmul, multiply, subtract
 static void update_weight(const float *restrict d_hidden, const float *restrict x, float *weight,
-        float *restrict scratch, int64_t begin, int64_t end) {
-    st_tile_f32 tile = {.item = begin};
-    while (st_next_tile_f32(&update_weight_sizes, x, d_hidden, NULL, scratch, end, &tile)) {
+        float *restrict scratch) {
+    st_tile_f32 tile = {.item = 0};
+    while (st_next_tile_f32(&update_weight_sizes, x, d_hidden, NULL, scratch, 1, &tile)) {
         update_weight_epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, weight,
                 12);
     }
@@ -219,20 +205,13 @@ static void update_weight(const float *restrict d_hidden, const float *restrict 
 
 // test_golden.py:47  opt.step(grads)
 // gradient of test_golden.py:40  h = st.relu(hidden(x))
-// fused: sum, multiply, subtract
-static void update_bias(const float *d_hidden, float *bias, unsigned char *scratch, int64_t begin, int64_t end) {
+static void update_bias(const float *d_hidden, float *bias, unsigned char *scratch) {
     float *const d_bias_total = (void *)scratch;
-    for (int64_t j = begin; j < end; j += 8) {
-        *(f32v_u *)(d_bias_total + j) = (f32v){0};
-    }
+    *(f32v_u *)d_bias_total = (f32v){0};
     for (int64_t i = 0; i < 16; ++i) {
-        for (int64_t j = begin; j < end; j += 8) {
-            *(f32v_u *)(d_bias_total + j) += *(const f32v_u *)(d_hidden + i * 8 + j);
-        }
+        *(f32v_u *)d_bias_total += st_load_f32v(d_hidden + i * 8, 8);
     }
-    for (int64_t j = begin; j < end; j += 8) {
-        *(f32v_u *)(bias + j) -= 0.1f * *(const f32v_u *)(d_bias_total + j);
-    }
+    st_store_f32v(bias, 8, st_load_f32v(bias, 8) - 0.1f * *(const f32v_u *)d_bias_total);
 }
 
 // (4, 16) @ (16, 8), f32
@@ -242,31 +221,23 @@ static const st_product_f32 update_weight_2_sizes = {
 };
 
 // test_golden.py:47  opt.step(grads)
-// fused: matmul, multiply, subtract
 static void update_weight_2(const float *restrict d_out, const float *restrict h, float *weight,
-        float *restrict scratch, int64_t begin, int64_t end) {
-    st_tile_f32 tile = {.item = begin};
-    while (st_next_tile_f32(&update_weight_2_sizes, d_out, h, NULL, scratch, end, &tile)) {
+        float *restrict scratch) {
+    st_tile_f32 tile = {.item = 0};
+    while (st_next_tile_f32(&update_weight_2_sizes, d_out, h, NULL, scratch, 1, &tile)) {
         update_weight_epilogue(tile.batch, tile.row, tile.col, tile.rows, tile.cols, tile.sums, tile.ld, weight, 8);
     }
 }
 
 // test_golden.py:47  opt.step(grads)
 // gradient of test_golden.py:41  return st.cross_entropy(out(h), y)
-// fused: sum, multiply, subtract
-static void update_bias_2(const float *d_out, float *bias, unsigned char *scratch, int64_t begin, int64_t end) {
+static void update_bias_2(const float *d_out, float *bias, unsigned char *scratch) {
     float *const d_bias_total = (void *)scratch;
-    for (int64_t j = begin; j < end; j += 4) {
-        *(f32x4_u *)(d_bias_total + j) = (f32x4){0};
-    }
+    *(f32x4_u *)d_bias_total = (f32x4){0};
     for (int64_t i = 0; i < 16; ++i) {
-        for (int64_t j = begin; j < end; j += 4) {
-            *(f32x4_u *)(d_bias_total + j) += *(const f32x4_u *)(d_out + i * 4 + j);
-        }
+        *(f32x4_u *)d_bias_total += st_load_f32x4(d_out + i * 4, 4);
     }
-    for (int64_t j = begin; j < end; j += 4) {
-        *(f32x4_u *)(bias + j) -= 0.1f * *(const f32x4_u *)(d_bias_total + j);
-    }
+    st_store_f32x4(bias, 4, st_load_f32x4(bias, 4) - 0.1f * *(const f32x4_u *)d_bias_total);
 }
 
 // ---- entry points ----------------------------------------------------------------------------
@@ -289,17 +260,14 @@ int train(const train_args *args, void *arena, st_host *host) {
     const int64_t random_seed = *args->random_seed;
     const int64_t random_counter = *args->random_counter;
     const int64_t next_random_counter = (int64_t)((uint64_t)random_counter + 1u);
-    initial_weight_uniform(random_seed, random_counter, args->weight, 0.5773502588272095, -0.28867512941360474, 0,
-            96);
+    initial_uniform(random_seed, random_counter, args->weight, 0.5773502588272095, -0.28867512941360474, 0, 96);
     const int64_t next_random_counter_2 = (int64_t)((uint64_t)next_random_counter + 1u);
-    initial_weight_uniform(random_seed, next_random_counter, m->bias, 0.5773502588272095, -0.28867512941360474, 0,
-            8);
+    initial_uniform(random_seed, next_random_counter, m->bias, 0.5773502588272095, -0.28867512941360474, 0, 8);
     const int64_t next_random_counter_3 = (int64_t)((uint64_t)next_random_counter_2 + 1u);
-    initial_weight_uniform(random_seed, next_random_counter_2, m->weight_2, 0.7071067690849304, -0.3535533845424652,
-            0, 32);
+    initial_uniform(random_seed, next_random_counter_2, m->weight_2, 0.7071067690849304, -0.3535533845424652, 0,
+            32);
     *args->random_counter = (int64_t)((uint64_t)next_random_counter_3 + 1u);
-    initial_weight_uniform(random_seed, next_random_counter_3, m->bias_2, 0.7071067690849304, -0.3535533845424652,
-            0, 4);
+    initial_uniform(random_seed, next_random_counter_3, m->bias_2, 0.7071067690849304, -0.3535533845424652, 0, 4);
     // test_golden.py:43  for epoch in st.range(epochs):
     const int64_t stop = args->epochs;
     for (int64_t epoch = 0; epoch < stop; ++epoch) {
@@ -328,26 +296,17 @@ int train(const train_args *args, void *arena, st_host *host) {
             }
             const float loss = cross_entropy_total * 0.0625f;
             // gradient of test_golden.py:40  h = st.relu(hidden(x))
-            d_out_relu(m->d_out, m->weight_2, m->h, m->d_hidden, 0, 2);
+            d_out_relu(m->d_out, m->weight_2, m->h, m->d_hidden);
             // test_golden.py:47  opt.step(grads)
-            update_weight(m->d_hidden, x, args->weight, (float *)m->scratch, 0, 1);
-            update_bias(m->d_hidden, m->bias, m->scratch, 0, 8);
-            update_weight_2(m->d_out, m->h, m->weight_2, (float *)m->scratch, 0, 1);
-            update_bias_2(m->d_out, m->bias_2, m->scratch, 0, 4);
+            update_weight(m->d_hidden, x, args->weight, (float *)m->scratch);
+            update_bias(m->d_hidden, m->bias, m->scratch);
+            update_weight_2(m->d_out, m->h, m->weight_2, (float *)m->scratch);
+            update_bias_2(m->d_out, m->bias_2, m->scratch);
             // test_golden.py:48  total += loss
             total += loss;
         }
         // test_golden.py:49  print(f"epoch {epoch}: loss {total:.4f}")
-        {
-            st_text text;
-            st_text_begin(&text, host);
-            ST_PUT(&text, "epoch ");
-            st_put_integer(&text, "%lld", epoch);
-            ST_PUT(&text, ": loss ");
-            st_put_real(&text, "%.4f", total);
-            ST_PUT(&text, "\n");
-            st_text_end(&text);
-        }
+        st_print(host, "epoch %lld: loss %.4f\n", (long long)epoch, total);
     }
     // test_golden.py:50  return hidden.weight.value
     return ST_OK;

@@ -1,0 +1,56 @@
+"""Functions of sizes: elements of slices, other names and sizes for dimensions.
+
+Tested by `tests/ir/test_sizes.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from staged.ir.sizes import Dim, Extent, Extreme, Polynomial, Quotient, largest, smallest
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def as_text(extent: Extent, names: Mapping[str, str]) -> str:
+    """A size as Python, with other names for dimensions."""
+    return renamed(str(extent), names)
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """An expression in Python with other names for dimensions."""
+    return _NAME.sub(lambda found: names.get(found[0], found[0]), text)
+
+
+def slice_count(start: Extent, stop: Extent, step: int) -> Extent:
+    """The number of elements that a slice reads."""
+    length, step = (stop - start, step) if step > 0 else (start - stop, -step)
+    return largest(-(-length // step), 0)
+
+
+def last_index(size: Extent) -> Extent:
+    """The last of so many indices, if there is any."""
+    if isinstance(size, Extreme) and size.name == "max" and 0 in size.sizes and len(size.sizes) == 2:
+        (size,) = (each for each in size.sizes if each != 0)
+    return size - 1
+
+
+def substitute(extent: Extent, new: Mapping[Dim, Extent]) -> Extent:
+    """The size with other sizes for dimensions."""
+    match extent:
+        case Dim():
+            return new.get(extent, extent)
+        case Quotient(size, divisor):
+            return substitute(size, new) // divisor
+        case Extreme(name, sizes):
+            return (smallest if name == "min" else largest)(*(substitute(size, new) for size in sizes))
+        case Polynomial(terms):
+            total: Extent = 0
+            for monomial, coefficient in terms:
+                product: Extent = coefficient
+                for size in monomial:
+                    product = product * substitute(size, new)
+                total = total + product
+            return total
+    return extent

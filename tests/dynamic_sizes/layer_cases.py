@@ -1,0 +1,152 @@
+"""Layers and small networks whose arguments have sizes that the program finds: more cases of the table."""
+
+from __future__ import annotations
+
+import staged as st
+from examples.mnist.models import CNN
+from examples.squeezenet.model import Fire
+from staged import nn
+from tests.dynamic_sizes.cases import case, grid, seeded
+
+IMAGES = grid(N=(4, 7, 16, 9), M=(5, 9, 4, 12))
+IMAGE = (2, 4, "N <= 20", "M <= 20")
+
+# ---- convolutions ----------------------------------------------------------------------------------
+
+
+@case(*IMAGES, x=IMAGE, w=(6, 2, 3, 2))
+def grouped_convolution(x, w):
+    return st.conv2d(x, w, padding=1, dilation=(1, 2), groups=2)
+
+
+@case(3, 4, 9, 17, x=(2, 3, "N <= 40"), w=(4, 3, 3), b=4)
+def convolved_lines(x, w, b):
+    return st.conv1d(x, w, b, stride=2), st.conv1d(x, w, padding="same")
+
+
+@case(*IMAGES, x=IMAGE, w=(6, 2, 3, 2), v=(3, 4, 1, 1))
+def convolution_with_phases(x, w, v):
+    return st.conv2d(x, w, stride=(2, 3), padding=1, dilation=(1, 2), groups=2), st.conv2d(x, v, stride=2)
+
+
+@case(*IMAGES, x=IMAGE, w=(4, 3, 3, 3))
+def transposed_convolution(x, w):
+    return st.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1)
+
+
+@case(*grid(N=(1, 2, 5), M=(6, 3, 4), K=(5, 8, 3)), x=("N <= 8", 2, "M <= 8", "K <= 8", 5), w=(3, 2, 2, 2, 2))
+def convolved_volumes(x, w):
+    return st.conv3d(x, w, padding=(1, 0, 0))
+
+
+@case(*IMAGES, x=IMAGE, w=(4, 4, 1, 1))
+def convolved_points(x, w):
+    return st.relu(st.conv2d(x, w)) + x
+
+
+# ---- pooling, other sizes --------------------------------------------------------------------------
+
+
+@case(*IMAGES, x=IMAGE)
+def pooled_with_padding(x):
+    return st.max_pool2d(x, 3, stride=2, padding=1), st.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
+
+
+@case(*IMAGES, x=IMAGE)
+def pooled_with_places(x):
+    return st.max_pool2d(x, 2, stride=1, dilation=2)
+
+
+@case(*IMAGES, x=IMAGE)
+def pooled_adaptively(x):
+    return st.adaptive_avg_pool2d(x, 1), st.adaptive_avg_pool2d(x, (2, 3)), st.adaptive_avg_pool2d(x, (None, 2))
+
+
+@case(*IMAGES, x=IMAGE)
+def upsampled(x):
+    return st.interpolate(x, scale_factor=2), st.interpolate(x, scale_factor=1.5, mode="bilinear")
+
+
+@case(*IMAGES, x=IMAGE)
+def resized(x):
+    return st.interpolate(x, size=(7, 5), mode="bilinear", align_corners=True), st.interpolate(x, size=6)
+
+
+@case(*IMAGES, x=IMAGE)
+def patches(x):
+    return st.unfold(x, 3, padding=1, stride=2), st.pixel_shuffle(x, 2)
+
+
+# ---- norms -----------------------------------------------------------------------------------------
+
+
+@case(*IMAGES, x=IMAGE)
+def group_norm(x):
+    return st.group_norm(x, 2)
+
+
+@case(*grid(N=(2, 3, 1), M=(4, 1, 5)), x=("N <= 4", 4, "M <= 6", 3), mean=4, var=4)
+def batch_norm_with_statistics(x, mean, var):
+    y, here, spread = st.batch_norm_training(x, correction=1)
+    return y, mean * 0.9 + here * 0.1, var * 0.9 + spread * 0.1
+
+
+# ---- sequences -------------------------------------------------------------------------------------
+
+_GRU = seeded(lambda: nn.GRU(4, 5, bidirectional=True, dtype=st.f64))
+_RNN = seeded(lambda: nn.RNN(4, 5, dtype=st.f64))
+
+
+@case(*grid(N=(1, 5, 9), M=(1, 2, 3)), x=("N <= 12", "M <= 4", 4))
+def gru(x):
+    return _GRU(x)
+
+
+@case(*grid(N=(1, 5, 9), M=(1, 2, 0)), x=("N <= 12", "M <= 4", 4))
+def rnn(x):
+    return _RNN(x)
+
+
+_ENCODER = seeded(lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True, dtype=st.f64))
+
+
+@case(*grid(N=(1, 2, 3), M=(1, 5, 17)), x=("N <= 4", "M <= 20", 8))
+def transformer_layer(x):
+    return _ENCODER(x)
+
+
+@case(
+    *grid(N=(1, 3, 20), M=(5, 2, 0)), q=(2, 4, "N <= 20", 4), k=(2, 2, "M <= 20", 4), v=(2, 2, "M", 3), mask=("N", "M")
+)
+def attention_with_a_mask(q, k, v, mask):
+    return st.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+
+
+@case(
+    *grid(N=(1, 250, 600), M=(5, 700, 300)), q=("N <= 700", 2), k=("M <= 800", 2), v=("M", 3), gradient=True
+)
+def attention_in_blocks(q, k, v):
+    return st.scaled_dot_product_attention(q, k, v)
+
+
+@case(*grid(N=(1, 250, 600), M=(5, 700, 300)), q=("N <= 700", 2), k=("M <= 800", 2), v=("M", 3))
+def causal_attention_in_blocks(q, k, v):
+    return st.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+# ---- networks --------------------------------------------------------------------------------------
+
+_CNN = seeded(lambda: CNN(st.f64))
+
+
+@case(1, 7, 64, x=("N <= 64", 1, 28, 28), labels="N", integers={"labels": 10})
+def mnist(x, labels):
+    return st.cross_entropy(_CNN(x), labels)
+
+
+_FIRE = seeded(lambda: Fire(3, 4, 5, st.f64))
+
+
+@case(*grid(N=(64, 100, 256), M=(64, 80, 33)), x=(1, 3, "N <= 256", "M <= 256"))
+def fire(x):
+    return st.mean(st.max_pool2d(_FIRE(x), 3, stride=2), (2, 3))
