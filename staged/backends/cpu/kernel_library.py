@@ -128,10 +128,10 @@ class KernelLibrary:
                 words = [word for word in common_words(variables) if len(word) > 1 and not word.isdigit()]
                 ends = len({name.rpartition("_")[2] for name in variables}) > 1
                 one = "_".join([*words, "parameter"] if ends else words)
-                users = [_named_for(kernel.code, each, name, one) for each, name in zip(ops, variables, strict=True)]
+                users = [_named_for(kernel, each, name, one) for each, name in zip(ops, variables, strict=True)]
                 name = self.names.fresh(f"update_{one}")
             else:
-                users = [kernel.code, *(_named_for(kernel.code, each) for each in ops[1:])]
+                users = [kernel.code, *(_named_for(kernel, each) for each in ops[1:])]
                 name = self._fresh_common_name(ops, kernel.code)
             code = with_common_names(users[0], users)
             code = replace(code, name=name, comments=common_comments(ops))
@@ -416,9 +416,12 @@ def _name_of(op: Op) -> str:
     return str(op.attrs.get("name") or op.attrs.get("call") or "kernel")
 
 
-def _named_for(code: Function, op: Op, variable: str = "", one: str = "") -> Function:
+def _named_for(kernel: KernelText, op: Op, variable: str = "", one: str = "") -> Function:
     """A function with the names that it has for one of its kernels, whose Variable is called `one`."""
-    own = [short(name_of(operand)) for operand in op.operands] + [short(result.hint) for result in op.results]
+    code, again = kernel.code, {read for _, read in kernel.in_place}
+    assert code is not None, "kernels with common names have trees"
+    own = [short(name_of(operand)) for number, operand in enumerate(op.operands) if number not in again]
+    own += [short(result.hint) for result in op.results]
     names = Names()
     pairs = zip(code.parameters, own, strict=False)
     named = ((p.variable.text, name.replace(variable, one) if variable else name) for p, name in pairs)

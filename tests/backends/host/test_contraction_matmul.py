@@ -9,7 +9,7 @@ import pytest
 
 from staged.backends.cpu.contraction.matmul import emit_matmul
 from staged.backends.cpu.contraction.matmul_plan import merged
-from staged.backends.cpu.contraction.multiply import _NEXT_TILE, _SIZES
+from staged.backends.cpu.contraction.multiply import FINISH, ITEMS, NEXT_TILE, PANELS, SIZES
 from staged.backends.cpu.contraction.spec import Epilogue, MatmulSpec
 from staged.backends.cpu.contraction.vectors import snippet_of, vector_of
 from staged.ir.machine import PORTABLE, X86_64_V4, Machine
@@ -240,5 +240,5 @@ def test_same_spec_gives_same_text() -> None:
 
 def test_heads_of_support_functions_fit_into_the_columns() -> None:
     words = {"$V": "f64v", "INLINE": "inline __attribute__((always_inline))"}
-    texts = [snippet_of(vector_of(PORTABLE, f64), "head", text, words).text for text in (_SIZES, _NEXT_TILE)]
+    texts = [snippet_of(vector_of(PORTABLE, f64), "head", text, words).text for text in (SIZES, ITEMS, PANELS, FINISH, NEXT_TILE)]
     assert max(len(line) for text in texts for line in text.splitlines()) <= 120
