@@ -115,9 +115,6 @@ class Size:
     def __ge__(self, other: Extent) -> bool:
         return _compared(self, ">=", other)
 
-    def __abs__(self) -> Extent:
-        return self if self >= 0 else -self
-
     @property
     def bounds(self) -> Bounds:
         """The smallest and the largest value that it can have, or a wider range."""

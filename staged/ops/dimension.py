@@ -90,13 +90,6 @@ extent_op: Primitive = primitive(
 )
 
 
-def bound_dim(value: Value) -> Dim | None:
-    """The Dim whose size `value` is: the result of `dim` or `extent`."""
-    made = value.made_by(prims.DIM, prims.EXTENT)
-    dim = None if made is None else made.attrs["dim"]
-    return dim if isinstance(dim, Dim) else None
-
-
 def size_of(value: Value) -> Extent | None:
     """The expression over dimensions that an integer of the program is; None for any other."""
     op = value.producer
@@ -128,11 +121,6 @@ def _arithmetic() -> dict[Any, Callable[..., Extent]]:
         prims.MINIMUM: smallest,
         prims.MAXIMUM: largest,
     }
-
-
-def dim_of(x: Any) -> Dim | None:
-    """The Dim of which a handle is the size; None for anything else."""
-    return bound_dim(x.value) if isinstance(x, StagedArray) else None
 
 
 def as_extent(x: Any) -> Extent | None:
