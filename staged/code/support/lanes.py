@@ -43,10 +43,12 @@ def _part(type: str, dtype: str, vector: str, lanes: int = 0) -> Snippet:
     (item, size), family = _ITEMS[dtype], type.removeprefix(dtype)
     widths = [width for width in ([size * lanes] if lanes else WIDTHS) if width in WIDTHS and size >= 4]
     load = store = ""
-    for width in widths:
+    features = {64: ["__AVX512F__"]}
+    narrow = ["__AVX512VL__", "__AVX__"] if lanes else ["__AVX__"]
+    for width, feature in ((width, feature) for width in widths for feature in features.get(width, narrow)):
         known = "" if lanes else f"ST_VECTOR_BYTES == {width} && "
-        case = f"#{'el' * bool(load)}if {known}defined({'__AVX512F__' if width == 64 else '__AVX__'})\n"
-        loaded, stored = _masked(size, width, family)
+        case = f"#{'el' * bool(load)}if {known}defined({feature})\n"
+        loaded, stored = _masked(size, width, family, feature.startswith("__AVX512"))
         load, store = f"{load}{case}    return ({type}){loaded};\n", f"{store}{case}    {stored};\n"
     otherwise, end = ("#else\n", "#endif\n") if widths else ("", "")
     count = lanes or f"ST_VECTOR_BYTES / {size}"
@@ -88,23 +90,19 @@ def _part(type: str, dtype: str, vector: str, lanes: int = 0) -> Snippet:
     return Snippet(part_snippet(type), text, ("vectors_by_value", vector, *needs), _INCLUDES)
 
 
-def _masked(size: int, width: int, family: str) -> tuple[str, str]:
-    """The calls that load and store the first `count` lanes of a vector of `width` bytes."""
+def _masked(size: int, width: int, family: str, has_mask_registers: bool) -> tuple[str, str]:
+    """The calls that load and store the first `count` lanes of a vector of `width` bytes.
+
+    AMD's processors need 12 cycles or more for a store whose mask is a vector.
+    """
     real, count, word = f"f{8 * size}{family}", width // size, "ps" if size == 4 else "pd"
-    if width == 64:
-        name, first = f"u{word}512_mask", f"(uint{count}_t)((1 << count) - 1)"
-        item = "float" if size == 4 else "double"
-        load, store = (
-            f"load{name}((const {item} *)from, ({real}){{0}}, {first})",
-            f"store{name}(({item} *)to, ({real})x, {first})",
-        )
+    if has_mask_registers:
+        name, first = f"u{word}{8 * width}_mask", f"(uint{max(count, 8)}_t)((1 << count) - 1)"
+        load, store = f"load{name}(from, ({real}){{0}}, {first})", f"store{name}(to, ({real})x, {first})"
     else:
         name, lanes = f"{word}{'256' * (width == 32)}", ", ".join(map(str, range(count)))
         first = f"(i{8 * size}{family}){{{lanes}}} < (int{8 * size}_t)count"
-        load, store = (
-            f"maskload{name}((const {real} *)from, {first})",
-            f"maskstore{name}(({real} *)to, {first}, ({real})x)",
-        )
+        load, store = f"maskload{name}(from, {first})", f"maskstore{name}(to, {first}, ({real})x)"
     return f"__builtin_ia32_{load}", f"__builtin_ia32_{store}"
 
 
