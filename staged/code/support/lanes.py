@@ -45,7 +45,7 @@ def _part(type: str, dtype: str, vector: str, lanes: int = 0) -> Snippet:
     load = store = ""
     features = {64: ["__AVX512F__"]}
     narrow = ["__AVX512VL__", "__AVX__"] if lanes else ["__AVX__"]
-    for width, feature in ((width, feature) for width in widths for feature in features.get(width, narrow)):
+    for width, feature in ((each, feature) for each in widths for feature in features.get(each, narrow)):
         known = "" if lanes else f"ST_VECTOR_BYTES == {width} && "
         case = f"#{'el' * bool(load)}if {known}defined({feature})\n"
         loaded, stored = _masked(size, width, family, feature.startswith("__AVX512"))
