@@ -44,7 +44,8 @@ def _part(type: str, dtype: str, vector: str, lanes: int = 0) -> Snippet:
     widths = [width for width in ([size * lanes] if lanes else WIDTHS) if width in WIDTHS and size >= 4]
     load = store = ""
     features = {64: ["__AVX512F__"]}
-    narrow = ["__AVX512VL__", "__AVX__"] if lanes else ["__AVX__"]
+    # Clang declares the narrow ones with other types.
+    narrow = ["__AVX512VL__) && !defined(__clang__", "__AVX__"] if lanes else ["__AVX__"]
     for width, feature in ((each, feature) for each in widths for feature in features.get(each, narrow)):
         known = "" if lanes else f"ST_VECTOR_BYTES == {width} && "
         case = f"#{'el' * bool(load)}if {known}defined({feature})\n"
@@ -98,11 +99,18 @@ def _masked(size: int, width: int, family: str, has_mask_registers: bool) -> tup
     real, count, word = f"f{8 * size}{family}", width // size, "ps" if size == 4 else "pd"
     if has_mask_registers:
         name, first = f"u{word}{8 * width}_mask", f"(uint{max(count, 8)}_t)((1 << count) - 1)"
-        load, store = f"load{name}(from, ({real}){{0}}, {first})", f"store{name}(to, ({real})x, {first})"
+        item = "float" if size == 4 else "double"
+        load, store = (
+            f"load{name}((const {item} *)from, ({real}){{0}}, {first})",
+            f"store{name}(({item} *)to, ({real})x, {first})",
+        )
     else:
         name, lanes = f"{word}{'256' * (width == 32)}", ", ".join(map(str, range(count)))
         first = f"(i{8 * size}{family}){{{lanes}}} < (int{8 * size}_t)count"
-        load, store = f"maskload{name}(from, {first})", f"maskstore{name}(to, {first}, ({real})x)"
+        load, store = (
+            f"maskload{name}((const {real} *)from, {first})",
+            f"maskstore{name}(({real} *)to, {first}, ({real})x)",
+        )
     return f"__builtin_ia32_{load}", f"__builtin_ia32_{store}"
 
 
