@@ -11,7 +11,9 @@ import numpy as np
 
 from staged.errors import ProgramAssertionError, ProgramError
 from staged.ir.nodes import Block, End, Function, Label, Op, Value, VariableRef
+from staged.ir.sizes import Dim, value_of
 from staged.ir.types import FrameType, SequenceType, TensorType, Type
+from staged.ops.dimension import check_size
 from staged.ops.primitive import PRIMITIVES
 
 
@@ -33,6 +35,7 @@ class Interpreter:
         self.output: list[tuple[Any, ...]] = []
         self.executed: dict[str, int] = {}
         self.functions: dict[str, Function] = {}
+        self.dims: dict[Dim, int] = {}
 
     def run(self, function: Function, *arguments: Any) -> list[Any]:
         self.functions.update((called.name, called) for called in function.functions)
@@ -72,8 +75,17 @@ class Interpreter:
             result: Sequence[Any] = special(op, operands, env)
             return result
         primitive = PRIMITIVES[op.name]
-        result = primitive.reference(*operands, **op.attrs)
+        result = primitive.reference(*operands, **{name: self.sized(attr) for name, attr in op.attrs.items()})
         return result if isinstance(result, tuple) else (result,)
+
+    def sized(self, attr: Any) -> Any:
+        """An attribute, with the present values of sizes."""
+        return tuple(map(self.sized, attr)) if type(attr) is tuple else value_of(attr, self.dims)
+
+    def op_dim(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
+        check_size(op.attrs["dim"].name, int(operands[0]), op.attrs["most"])
+        self.dims[op.attrs["dim"]] = int(operands[0])
+        return operands
 
     # ---- control flow ----
 

@@ -100,7 +100,8 @@ class Parameter:
     struct holds the number itself. An array on another `device` than 'cpu' is an address there, a multiple of
     `alignment` bytes and of the size of an element. `written` says of a variable whether the program may change it.
 
-    For a size that the shapes of arrays have `part` is 'size'. For a generator of random numbers it is 'seed' or
+    For a size that the shapes of arrays have `part` is 'size', `most` its bound, and `start` its value when the program
+    was exported. For a generator of random numbers it is 'seed' or
     'counter': an exported program takes these as numbers with the default `start`, except one that is set before it is
     read (`is_set_first`).
     """
@@ -123,6 +124,8 @@ class Parameter:
     """The name of a Variable in the `state_dict` of its module, in an exported folder; or empty."""
     file: str = ""
     """The file of an exported folder that has the array's elements; empty if the caller passes them."""
+    most: int = 0
+    """The bound of a size."""
     index: int | None = None
     """Of a Variable that each of several equal layers has: the number of its layer. The struct has an array then."""
     array: str = ""
@@ -133,6 +136,11 @@ class Parameter:
     def is_size(self) -> bool:
         """Return whether it is the size of a dimension, by its name, which the caller finds in the shapes of arrays."""
         return self.part == "size"
+
+    @property
+    def is_of_generator(self) -> bool:
+        """Return whether it is part of the state of a generator of random numbers."""
+        return self.part in ("seed", "counter")
 
     @property
     def entry(self) -> str:

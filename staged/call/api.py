@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from staged.base.depth import goes_deep
 from staged.base.tracebacks import trimmed, trims_traceback
@@ -20,6 +20,7 @@ from staged.frontend.calls.call import call
 from staged.frontend.calls.dims import declared_of
 from staged.frontend.calls.staged_calls import call_staged
 from staged.frontend.devices.resident import open_regions
+from staged.frontend.relations import traced_with_relations
 from staged.frontend.syntax.sources import remember, remember_modules
 from staged.frontend.syntax.user_code import is_generator
 from staged.frontend.trace.context import current_trace
@@ -27,6 +28,7 @@ from staged.frontend.trace_function import TracedFunction, trace
 from staged.frontend.values import trees
 from staged.frontend.values.generator import OF_THREAD, Generator, checked_seed, default_with
 from staged.ir.fingerprint import ProgramKey
+from staged.ops.assumptions import assuming
 from staged.ops.autocast import lowered_to
 from staged.ops.context import context_or_none, eager_names, is_eager
 from staged.ops.promote import plain_number as plain_number
@@ -58,7 +60,7 @@ class StagedFunction(Generic[P, R]):
         seed: int | None,
         check_nan: bool,
         contract: bool | None,
-        dims: Mapping[str, Any] | None = None,
+        dims: Mapping[str, Any] | Literal["static"] | None = None,
     ) -> None:
         plain = getattr(function, "__func__", function)
         if isinstance(plain, FunctionType) and is_generator(plain):
@@ -146,17 +148,36 @@ class StagedFunction(Generic[P, R]):
 
     def _run_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Trace, keep the program for later calls if a check can tell whether it holds for them, and run it."""
-        started = perf_counter()
-        arguments, traced = self._trace(args, kwargs)
+        started, kept = perf_counter(), self._kept
+        arguments = self._arguments(args, kwargs)
+        sizes = kept.detection.call(arguments, self._declared, (id(self._owner), repr(region_key()), id(self.options)))
+        staged, failure = None, None
+        if sizes is not None and sizes.is_due and not kept.reasons:
+            bound = sizes.bind(arguments, self._declared)
+            try:
+                with assuming(bound.assumptions):
+                    staged = self._staged(args, kwargs, bound)
+            except Exception as error:  # whatever it is: the program for these sizes alone follows, or its error
+                failure = None if bound.assumptions and bound.assumptions.is_unmet else error
+        traced, program, made = staged or self._staged(args, kwargs, arguments)
+        if isinstance(made, Entry):
+            made.staging_seconds = perf_counter() - started
+        kept.keep(made, program.key, self.__wrapped__)
+        if sizes is not None:
+            kept.traced_sizes(sizes, failure, self.__wrapped__)
+        return program.run(traced.arguments, traced)
+
+    def _staged(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Arguments
+    ) -> tuple[TracedFunction, Program, Entry | list[Reason]]:
+        """Trace and compile for these arguments."""
+        arguments, traced = self._trace(args, kwargs, arguments)
         program = self._program(traced)
         made = entry_for(self.__wrapped__, arguments, traced, program)
         traced.reads.release()
         if isinstance(made, Entry) and made.is_dead:
             made = [Reason("an object that was made while staging was read as one from outside", None)]
-        if isinstance(made, Entry):
-            made.staging_seconds = perf_counter() - started
-        self._kept.keep(made, program.key, self.__wrapped__)
-        return program.run(traced.arguments, traced)
+        return traced, program, made
 
     def why_traced(self) -> str:
         """The reason why the last traced call was traced, and why every call is, if so.
@@ -166,9 +187,10 @@ class StagedFunction(Generic[P, R]):
         kept = self._kept
         if kept.reasons:
             return "every call traces: " + "; ".join(map(str, kept.reasons))
-        if kept.changed.startswith("the argument") and kept.values:
-            return kept.values
-        return f"{kept.changed} was not as the trace before had read it" if kept.changed else ""
+        why = f"{kept.changed} was not as the trace before had read it" if kept.changed else ""
+        if kept.changed.startswith(("the argument", "the size", "the shape")) and kept.values:
+            why = kept.values
+        return f"{why}; the function {kept.why_static}" if kept.why_static else why
 
     @property
     def programs(self) -> list[ProgramUse]:
@@ -215,12 +237,22 @@ class StagedFunction(Generic[P, R]):
         traced.reads.release()
         return self._program(traced, [(passed.path, passed.value) for passed, _ in arguments.placed])
 
-    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, TracedFunction]:
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
-        if self._declared.axes:
-            arguments = self._declared.bind(arguments)
+        return self._declared.bind(arguments) if self._declared.axes else arguments
+
+    def _trace(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Arguments | None = None
+    ) -> tuple[Arguments, TracedFunction]:
+        arguments = arguments or self._arguments(args, kwargs)
         generator = self._generator or OF_THREAD
-        return arguments, trace(self.__wrapped__, args, kwargs, self._static, generator, arguments)
+        if not arguments.sizes or arguments.assumptions:
+            return arguments, trace(self.__wrapped__, args, kwargs, self._static, generator, arguments)
+        return traced_with_relations(
+            arguments,
+            lambda given: trace(self.__wrapped__, args, kwargs, self._static, generator, given),
+            lambda: position_of_function(self.__wrapped__),
+        )
 
     def _program(self, traced: TracedFunction, given: Sequence[tuple[str, Any]] = ()) -> Program:
         from staged.call.program import Program
@@ -276,7 +308,7 @@ def function(
     seed: int | None = None,
     check_nan: bool = False,
     contract: bool | None = None,
-    dims: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Any] | Literal["static"] | None = None,
 ) -> Callable[[Callable[P, R]], StagedFunction[P, R]]: ...
 
 
@@ -289,7 +321,7 @@ def function(
     seed: int | None = None,
     check_nan: bool = False,
     contract: bool | None = None,
-    dims: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Any] | Literal["static"] | None = None,
 ) -> Any:
     """Turn a Python function into a staged one: `@staged.function`, or `@staged.function(static=("name",))`.
 
@@ -299,6 +331,7 @@ def function(
     `dims` declares sizes of arguments that differ from call to call, by the name of the argument. One program serves
     all sizes of `dims={"x": ("N <= 512", None, "2 * N")}`. An axis has a name with or without a bound, an expression of
     names, a number, or None for a size that is fixed while staging. `x: st.Array["N <= 512", 784]` does the same.
+    Other axes are detected: from the third size on, one program serves all sizes. `dims="static"` turns this off.
     With `seed` the function has its own generator of random numbers, which continues from call to call; without, it
     uses the generator of the calling thread. With `check_nan` a NaN or infinity in an array of the program is a
     ProgramNanError. It names the line of the first one, which a second run in eager mode finds.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from time import perf_counter
+from traceback import walk_tb
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,17 @@ from staged.call.guards.arguments import write_arguments, write_captured
 from staged.call.guards.check import Check, DeadError, Writer
 from staged.call.guards.expected import TooLargeError, held
 from staged.call.guards.guard import Reason
+from staged.errors import StagedError
 from staged.frontend.calls.arguments import Arguments
+from staged.frontend.calls.detection import ENOUGH_SIZES, Call, Detection, described_axes
 from staged.frontend.devices.resident import ambient_options, ambient_region, device_of, note_staged_call
 from staged.frontend.trace_function import TracedFunction
 from staged.frontend.values.generator import Generator
-from staged.ir.types import TensorType, shape_text
+from staged.ir.sizes import Dim
+from staged.ir.types import TensorType, dims_of, shape_text
 from staged.ops.autocast import lowered_to
 from staged.runtime.rows import in_rows, is_spread
-from staged.source import position_of_function, warn
+from staged.source import Position, is_library_file, position_of_frame, position_of_function, warn
 
 if TYPE_CHECKING:
     from staged.call.program import Program
@@ -75,13 +79,16 @@ class Entry:
     """One trace of a function: the check of its reads, and the program it yielded."""
 
     __slots__ = (
-        "__weakref__", "arguments", "calls", "check", "difference", "direct", "failures", "given", "given_types",
-        "is_dead", "key", "options", "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
+        "__weakref__", "arguments", "bounds", "calls", "check", "difference", "direct", "failures", "given",
+        "given_types", "is_dead", "key", "options", "region", "runnable", "seconds", "staging_seconds",
+        "variables", "writes",
     )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
-        self.arguments = ", ".join(f"{argument.path}: {argument.type}" for argument in traced.arguments)
+        self.arguments = ", ".join(f"{argument.path}: {type_text(argument.type)}" for argument in traced.arguments)
         self.given_types: dict[str, Any] = {argument.path: argument.type for argument in traced.arguments}
+        self.bounds = {size.dim.name: size.dim.max or 0 for size in traced.sizes}
+        """The largest size of each dimension."""
         self.key = program.key
         self.runnable = program.runnable
         self.given = len(traced.arguments)
@@ -99,6 +106,22 @@ class Entry:
         self.difference: Callable[[int], str] = str
         """Describes the guard that failed, from the result of `check`."""
         self.variables = [weakref.ref(variable) for variable in traced.variables]
+
+    def replaces(self, older: Entry) -> bool:
+        """Return whether an older program differs only in smaller bounds of dimensions."""
+        return (
+            bool(self.bounds)
+            and self.region == older.region
+            and self.options is older.options
+            and self.bounds.keys() == older.bounds.keys()
+            and self.bounds != older.bounds
+            and all(self.bounds[name] >= most for name, most in older.bounds.items())
+            and self._forms() == older._forms()
+        )
+
+    def _forms(self) -> dict[str, str]:
+        """The arguments without bounds."""
+        return {path: str(given) for path, given in self.given_types.items()}
 
     def die(self, _: object = None) -> None:
         """Drop the program: an object that the trace read has died."""
@@ -168,6 +191,9 @@ class Programs:
         """The random generator of a function with a seed of its own."""
         self.told: set[str] = set()
         """The warnings shown so far."""
+        self.detection = Detection()
+        self.why_static = ""
+        """The reason why an axis that varied is static in the last trace."""
 
     def uses(self) -> list[ProgramUse]:
         """Statistics of each program, the most recently run first."""
@@ -204,7 +230,9 @@ class Programs:
         self.values = _differing(before[0].given_types, made.given_types) if before and isinstance(made, Entry) else ""
         with self.lock:
             alive = tuple(entry for entry in self.entries if not entry.is_dead)
-            self.entries = (made, *alive)[:MOST_PROGRAMS] if isinstance(made, Entry) else alive
+            if isinstance(made, Entry):
+                alive = (made, *(entry for entry in alive if not made.replaces(entry)))[:MOST_PROGRAMS]
+            self.entries = alive
         self.reasons = [] if isinstance(made, Entry) else made
         if isinstance(made, Entry):
             if len(self.entries) == MANY_PROGRAMS and "programs" not in self.told:
@@ -229,13 +257,42 @@ class Programs:
             self.loaded.pop(key, None)
             self.traces.pop(key, None)
 
+    def traced_sizes(self, call: Call, failure: Exception | None, function: Callable[..., Any]) -> None:
+        """Count the sizes of a call that was traced. A note names an axis with a second size, and why the sizes of an
+        axis stay static.
+        """
+        call.keep()
+        if failure is not None and not self.reasons:
+            text, where = reason_of(failure)
+            call.family.why_static = (
+                f"has one program for each size of {described_axes(call.axes_with(ENOUGH_SIZES))}: {text}"
+            )
+            self._tell_once("static", call.family.why_static, where, function)
+        self.why_static = call.family.why_static
+        if self.reasons or self.why_static:
+            return
+        if second := call.axes_with(ENOUGH_SIZES - 1):
+            self._tell_once(
+                "second",
+                f"was traced for a second size of {described_axes(second)}. One program with a dimension serves all "
+                'sizes from the third on; `dims` declares the dimension now, and `dims="static"` forbids it',
+                None,
+                function,
+            )
+
+    def _tell_once(self, kind: str, text: str, where: Position | None, function: Callable[..., Any]) -> None:
+        if kind not in self.told:
+            self.told.add(kind)
+            note(function, text, where)
+
     def clear(self) -> None:
         """Forget all programs."""
         with self.lock:
             self.entries = ()
-        self.reasons, self.changed, self.values = [], "", ""
+        self.reasons, self.changed, self.values, self.why_static = [], "", "", ""
         self.loaded.clear()
         self.traces.clear()
+        self.detection.clear()
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -247,14 +304,37 @@ def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         if not isinstance(type, TensorType) or not isinstance(old, TensorType):
             return f"`{path}` is {type}; the last trace had {old}"
         if type.shape != old.shape:
-            return f"`{path}` has shape {shape_text(type.shape)}; the last trace had {shape_text(old.shape)}"
+            return f"`{path}` has shape {_shape_text(type)}; the last trace had {_shape_text(old)}"
         return f"`{path}` has dtype {type.dtype}; the last trace had {old.dtype}"
     return ""
 
 
-def note(function: Callable[..., Any], text: str) -> None:
-    """Tell the user something about a staged function, once."""
-    warn(f"`{getattr(function, '__name__', 'a function')}` {text}", position_of_function(function))
+def type_text(type: TensorType) -> str:
+    """A type with the bounds of its dimensions: `f32 (N <= 512, 3)`."""
+    return str(type) if type.is_static else str(type).replace(shape_text(type.shape), _shape_text(type), 1)
+
+
+def _shape_text(type: TensorType) -> str:
+    shape = [f"{size} <= {size.max}" if isinstance(size, Dim) and size.max else size for size in type.shape]
+    named = {size for size in type.shape if isinstance(size, Dim)}
+    others = [f", {dim} <= {dim.max}" for dim in dict.fromkeys(dims_of(type)) if dim.max and dim not in named]
+    return shape_text(shape) + "".join(others)
+
+
+def note(function: Callable[..., Any], text: str, where: Position | None = None) -> None:
+    """Tell the user something about a staged function, at a line or at its definition."""
+    warn(f"`{getattr(function, '__name__', 'a function')}` {text}", where or position_of_function(function))
+
+
+def reason_of(error: Exception) -> tuple[str, Position | None]:
+    """The reason why staging failed, with the line of the user, and its position."""
+    where = error.where if isinstance(error, StagedError) else None
+    text = error.message if isinstance(error, StagedError) else f"{type(error).__name__}: {error}"
+    if where is None:
+        frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+        lines = [frame for frame in frames if not is_library_file(frame.f_code.co_filename)]
+        where = position_of_frame(lines[-1]) if lines else None
+    return str(Reason(text.splitlines()[0] if text else "", where)), where
 
 
 def entry_for(
@@ -281,7 +361,12 @@ def entry_for(
         if isinstance(function, MethodType):
             writer.refuse(f"owner is not {writer.object(held(function.__self__))}")
         given, sizes = write_arguments(
-            writer, arguments.positional, arguments.keywords, arguments.parts(), arguments.sizes
+            writer,
+            arguments.positional,
+            arguments.keywords,
+            arguments.parts(),
+            arguments.sizes,
+            arguments.assumptions.relations if arguments.assumptions else (),
         )
         for guard in traced.reads.guards.values():
             writer.guard(guard)

@@ -19,6 +19,7 @@ from staged.call.callbacks import callbacks_of
 from staged.call.guards.arguments import Argument
 from staged.call.memory import MemoryReport
 from staged.call.program_cache import find_artifact, store_artifact
+from staged.call.relations import relations_of
 from staged.call.runnable import Loaded, Runnable
 from staged.errors import DTypeError, StagedError, UnsupportedError
 from staged.frontend.calls.arguments import as_argument, flatten_arguments
@@ -307,10 +308,7 @@ class Program:
         expected = self._traced.arguments
         if len(given) != len(expected):
             raise TypeError(f"the program `{self.name}` takes {len(expected)} arrays and numbers, got {len(given)}")
-        sizes = {
-            size.dim: size.value(given[size.argument].type.shape)  # type: ignore[arg-type]
-            for size in self._traced.sizes
-        }
+        sizes = self._traced.sizes_of([argument.value for argument in given])
         for want, have in zip(expected, given, strict=True):
             if want.type != have.type and with_sizes(want.type, sizes) != have.type:
                 raise StagedError(
@@ -338,12 +336,6 @@ class Program:
         from staged.pipeline import back_end_of, build
 
         traced = self._traced
-        for size in traced.sizes:
-            raise UnsupportedError(
-                f"the sizes of an exported program are fixed while staging, and `{size.dim}` is not",
-                where=traced.function.where,
-                hint="export the function without `dims`, once for each size",
-            )
         constants = own_arrays(traced.hidden)
         function = traced.function
         for op in callbacks_of(function):
@@ -352,12 +344,11 @@ class Program:
                 where=op.where,
                 hint='leave the `st.callback` out: `print`, `open(path, "w")` and `st.save` work without Python',
             )
-        given = len(traced.arguments)
         options = replace(function.options, keeps_results=False)
         function = function.replace(
             options=options,
-            param_data=[*(None for _ in range(given)), *constants],
-            exported=Exported(self._state_names(), self._traced.result.order_of_dicts()),
+            param_data=[*(None for _ in traced.arguments), *constants, *(None for _ in traced.sizes)],
+            exported=Exported(self._state_names(), traced.result.order_of_dicts(), relations_of(function)),
         )
         target = target or self._target
         contract, nan = self._machine.contracts, self._check_nan
@@ -395,11 +386,16 @@ class Program:
         name.
         """
         variables = dict(zip(_outer_names(self._traced), self._traced.variables, strict=True))
+        arguments = self._traced.arguments
+        found = self._traced.sizes_of([argument.value for argument in arguments])
+        sizes = {dim.name: size for dim, size in found.items()}
         hidden = iter(captured)
-        skipped = len(self._traced.arguments)
+        skipped = len(arguments)
         parameters, arrays, weights, values = [], {}, {}, {}
         for each in artifact.parameters:
-            if each.part == "seed":
+            if each.is_size:
+                each = replace(each, start=sizes[each.label])
+            elif each.part == "seed":
                 each = replace(each, start=int(variables[each.label].numpy()))
             elif each.role == "variable" and not each.part:
                 each = replace(each, file=WEIGHTS)

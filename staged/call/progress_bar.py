@@ -157,13 +157,6 @@ class Progress(StagedIterable):
     def element(self, index: Any) -> Any:
         return nth(self.inner, index)
 
-    @property
-    def has_tail(self) -> bool:
-        return self.inner.has_tail
-
-    def tail(self) -> list[Any]:
-        return self.inner.tail()
-
     def begin(self) -> None:
         self.inner.begin()
         self.bar.start(self.inner.length if self.total is None else self.total)

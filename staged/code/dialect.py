@@ -26,6 +26,8 @@ class Dialect:
     restrict: str = "restrict"
     head: str = "static void"
     inline_head: str = "static inline __attribute__((always_inline)) void"
+    apart_head: str = "static __attribute__((noinline)) void"
+    """The head of a function that compilers do not inline. Without such an attribute it is `head`."""
     kernel_head: str = ""
     """The head of a kernel in blocks of so many threads, and of such sides, up to its name."""
     storage: dict[Space, str] = field(default_factory=dict)
@@ -37,7 +39,7 @@ class Dialect:
 
 
 C = Dialect(aligned="_Alignas({}) ")
-C99 = Dialect(unroll="", inline_head="static inline void")
+C99 = Dialect(unroll="", inline_head="static inline void", apart_head="static void")
 """C without extensions of a compiler's."""
 C_AND_CPP = Dialect(aligned="__attribute__((aligned({}))) ", needs_casts=True, restrict="__restrict")
 """The dialect that compilers of C11 and of C++17 accept."""

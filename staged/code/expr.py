@@ -255,6 +255,8 @@ def _print_infix(expr: Infix, words: Words) -> tuple[str, int]:
 
 def _print_prefix(expr: Prefix, words: Words) -> tuple[str, int]:
     op, inner = expr.op, print_expr(expr.operand, _UNARY, words)
+    if op == "*" and inner.startswith("&"):
+        return print_expr(Name(inner[1:]), _UNARY, words), _UNARY
     # `- -x` must not become `--x`, nor `& &x` become `&&x`.
     return (f"{op}({inner})" if inner.startswith(op) else f"{op}{inner}"), _UNARY
 

@@ -103,6 +103,8 @@ class Printer:
         """The text before the name of a function."""
         if function.threads:
             return self.dialect.kernel_head.format(function.threads, *(function.block or (function.threads, 1, 1)))
+        if function.is_apart:
+            return self.dialect.apart_head
         return self.dialect.inline_head if function.is_inline else self.dialect.head
 
     def parameters(self, parameters: Iterable[Parameter]) -> str:

@@ -230,6 +230,8 @@ class Function:
     block: tuple[int, int, int] | None = None
     """The sides of its blocks, unless these are rows of threads."""
     is_inline: bool = False
+    is_apart: bool = False
+    """True if compilers do not inline it: among other variables its indices would not stay in registers."""
     breaks_lines: bool = False
     """True if long statements are broken after commas, as long heads are."""
 

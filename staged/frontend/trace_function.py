@@ -12,7 +12,7 @@ import numpy as np
 
 from staged.base.depth import goes_deep
 from staged.base.garbage import RareCollections
-from staged.call.guards.arguments import Argument, SizeOf
+from staged.call.guards.arguments import Argument, SizeOf, sizes_of
 from staged.call.guards.expected import is_value
 from staged.call.guards.reads import Reads
 from staged.errors import ShapeError, StagedError, StagingError, article
@@ -43,10 +43,11 @@ from staged.frontend.trace.notes import Notes
 from staged.frontend.trace.signals import Body
 from staged.frontend.trace.strict import Named, Strict
 from staged.frontend.values import trees
-from staged.frontend.values.changes import settle_changes
+from staged.frontend.values.changes import settle_changes, take_back_changes
 from staged.frontend.values.dimensions import bound_here
 from staged.frontend.values.generator import OF_THREAD, Generator, draw
 from staged.frontend.values.join import Static, Template, template_of
+from staged.frontend.values.size_numbers import check_numbers
 from staged.frontend.values.trees import mutable_nodes, note_tree
 from staged.frontend.values.variable import Variable
 from staged.ir.builder import Builder
@@ -89,7 +90,11 @@ class TracedFunction:
 
     def inputs(self, values: Sequence[Any]) -> list[Any]:
         """One value per parameter of the program, given those of the arguments."""
-        return [*values, *self.hidden, *(size.value(np.shape(values[size.argument])) for size in self.sizes)]
+        return [*values, *self.hidden, *self.sizes_of(values).values()]
+
+    def sizes_of(self, values: Sequence[Any]) -> dict[Dim, int]:
+        """The dimensions of the arguments, given one value per argument."""
+        return sizes_of(self.sizes, lambda number: np.shape(values[number]))
 
     def rebuild(self, outputs: Any) -> Any:
         """The function's result as the user wrote it, from one array per result of the program."""
@@ -168,14 +173,20 @@ def _trace_once(
             with context.attempt([]) as context.program:
                 try:
                     template = _record(context, function, arguments, handles, static)
-                except RecursionError as error:
-                    raise endless(error) from None
+                except Exception as error:
+                    if arguments.assumptions is not None:
+                        take_back_changes(context)
+                    if isinstance(error, RecursionError):
+                        raise endless(error) from None
+                    raise
             if context.program.is_taken_back:
                 found: tuple[object, ...] = context.program.reason
                 return found
     settle_changes(context)
     copied = _settle_result(context, template)
     ir, hidden = _assemble(context, name, block.block, params, sizes, arguments, template, function, where)
+    if arguments.assumptions is not None:
+        check_numbers(ir, arguments.assumptions)
     outer = [ref.identity for ref in ir.variables if ref.outer]
     verify_if_asked(ir, "tracing")
     return TracedFunction(

@@ -8,6 +8,7 @@ from typing import Literal
 
 from staged.ir.nodes import Op, Value, VariableRef
 from staged.ir.sequences import Handles
+from staged.ir.sizes import Extent
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, i64
 from staged.source import Position
 
@@ -137,7 +138,7 @@ class Chain:
     next: Buffer
     """The slot of the next iteration; in the last iteration, the buffer of `final`."""
     final: Value
-    trips: int
+    trips: Extent
 
 
 @dataclass

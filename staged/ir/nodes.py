@@ -278,6 +278,8 @@ class Exported:
     """The names of Variables in the `state_dict` of their modules."""
     result_order: tuple[int, ...]
     """The numbers of the results in the order of their fields: those of a dict in its order."""
+    relations: tuple[str, ...] = ()
+    """The relations of sizes that the program checks."""
 
 
 class Function:

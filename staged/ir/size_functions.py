@@ -5,10 +5,12 @@ Tested by `tests/ir/test_sizes.py`.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from staged.ir.sizes import Dim, Extent, Extreme, Polynomial, Quotient, largest, smallest
+from staged.ir.sizes import Dim, Extent, Extreme, Polynomial, Quotient, largest, smallest, terms_of
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -54,3 +56,39 @@ def substitute(extent: Extent, new: Mapping[Dim, Extent]) -> Extent:
                 total = total + product
             return total
     return extent
+
+
+def linear(extent: Extent) -> tuple[Dim, int, int] | None:
+    """N, a and b of a size `a * N + b`; None for other sizes."""
+    terms = terms_of(extent)
+    offset = terms.pop((), 0)
+    if len(terms) != 1:
+        return None
+    ((monomial, factor),) = terms.items()
+    dim = monomial[0]
+    return (dim, factor, offset) if len(monomial) == 1 and isinstance(dim, Dim) else None
+
+
+def parsed(tree: ast.expr, dim: Callable[[str], Extent]) -> Extent:
+    """An expression in Python over names of dimensions. Raises: ValueError or KeyError for another expression."""
+    match tree:
+        case ast.Name(id=name):
+            return dim(name)
+        case ast.Constant(value=int() as number) if type(number) is int:
+            return number
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -parsed(operand, dim)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATIONS[type(op)](parsed(left, dim), parsed(right, dim))
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return {"min": smallest, "max": largest}[name](*(parsed(arg, dim) for arg in args))
+    raise ValueError
+
+
+_OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Extent]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+}

@@ -14,34 +14,15 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from staged.errors import ShapeError
-from staged.source import here
+from staged.ir.size_questions import Question, UndecidedSizeError, differing
 
 Bounds = tuple[float, float]
 """The smallest and the largest value; infinite without a bound."""
-
-
-class UndecidedSizeError(ShapeError):
-    """Only the program can answer a question about sizes."""
-
-    def __init__(self, question: str) -> None:
-        super().__init__(f"{question} is not known before the program runs", where=here())
-
-
-class Question:
-    """A comparison of sizes that only the program can answer. It raises an error if Python converts it to a bool."""
-
-    __slots__ = ("left", "right", "sign")
-
-    def __init__(self, left: Extent, sign: str, right: Extent) -> None:
-        self.left, self.sign, self.right = left, sign, right
-
-    def __bool__(self) -> bool:
-        raise UndecidedSizeError(f"whether {self.left} {self.sign} {self.right}")
 
 
 class Size:
@@ -56,7 +37,7 @@ class Size:
     def __bool__(self) -> bool:
         if self.bounds[0] > 0:
             return True
-        raise UndecidedSizeError(f"whether {self} is 0")
+        raise UndecidedSizeError(f"whether {self} is 0", Question(self, ">", 0))
 
     __array_ufunc__ = None
     """NumPy's numbers leave arithmetic to this class."""
@@ -139,6 +120,21 @@ Monomial = tuple[Size, ...]
 Terms = dict[Monomial, int]
 
 
+def _noted(cls: type[Any]) -> type[Any]:
+    """A class of sizes whose `==` enters sizes that differ into `differing`."""
+    equals: Any = cls.__eq__
+
+    def noting(self: Any, other: Any) -> Any:
+        equal = equals(self, other)
+        if equal is not True and isinstance(other, int | Size):
+            differing.append((self, other))
+        return equal
+
+    cls.__eq__ = noting  # type: ignore[assignment]
+    return cls
+
+
+@_noted
 @dataclass(frozen=True, slots=True, repr=False)
 class Dim(Size):
     """A dimension: a name, and bounds (`st.dim("N", max=64)`).
@@ -166,6 +162,7 @@ class Dim(Size):
         return f"{self.name}_{self.number + 1}" if self.number else self.name
 
 
+@_noted
 @dataclass(frozen=True, slots=True, repr=False)
 class Quotient(Size):
     """`size // divisor`, rounded down."""
@@ -190,6 +187,7 @@ class Quotient(Size):
         return f"({text}) // {self.divisor}" if isinstance(self.size, Polynomial) else f"{text} // {self.divisor}"
 
 
+@_noted
 @dataclass(frozen=True, slots=True, repr=False)
 class Extreme(Size):
     """`min(sizes)` or `max(sizes)`."""
@@ -215,6 +213,7 @@ class Extreme(Size):
         return f"{self.name}({', '.join(map(str, self.sizes))})"
 
 
+@_noted
 @dataclass(frozen=True, slots=True, repr=False)
 class Polynomial(Size):
     """A sum of products of other sizes with coefficients that are not 0; the constant is last."""
@@ -223,9 +222,9 @@ class Polynomial(Size):
 
     @property
     def bounds(self) -> Bounds:
-        for monomial, factor in self.terms:
-            if len(monomial) == 1 and isinstance(monomial[0], Extreme):
-                return _range_of_choices(self, monomial[0], factor)
+        choices = sorted(_choices_in(self), key=lambda choice: choice[0])  # those that are a `max` first
+        if 0 < len(choices) <= 3:  # more take long
+            return _range_of_choices(self, choices[-1])[0], _range_of_choices(self, choices[0])[1]
         low, high = _range_of_sum(dict(self.terms))
         if not any(isinstance(size, Quotient) for monomial, _ in self.terms for size in monomial):
             return low, high
@@ -300,6 +299,7 @@ def at_bounds(extent: Extent) -> int:
     return value_of(extent, {dim: dim.max or 0 for dim in dims_in(extent)})
 
 
+@lru_cache(1 << 14)
 def bounds_of(extent: Extent) -> Bounds:
     """The smallest and the largest value of a size, or a wider range."""
     return extent.bounds if isinstance(extent, Size) else (extent, extent)
@@ -348,10 +348,12 @@ def _product(left: Extent, right: Extent) -> Extent:
 
 
 def _quotient(size: Extent, divisor: Extent) -> Extent:
-    """`size // divisor`.
+    """`size // divisor`. Multiples of the divisor leave the division, and these are equal:
 
-    Exact: multiples of the divisor leave the division; `(g * a + c) // (g * k) = (a + c // g) // k`; a division of what
-    falls is one of what rises, `-a // k = -((a + k - 1) // k)`.
+    - `(g * a + c) // (g * k)` and `(a + c // g) // k`
+    - `-a // k` and `-((a + k - 1) // k)`
+    - `(n // j + c) // k` and `(n + c * j) // (j * k)`
+    - `max(a, b) // k` and `max(a // k, b // k)`
     """
     if isinstance(divisor, Size):
         return _exact_quotient(size, divisor)
@@ -372,9 +374,13 @@ def _quotient(size: Extent, divisor: Extent) -> Extent:
     if leading < 0:
         return _added(whole, -_quotient(-numerator + (divisor - 1), divisor))
     assert isinstance(numerator, Size), "an int has no remaining terms"
+    if choices := _choices_in(numerator):
+        name, sums = _distributed(numerator, choices[0])
+        return _added(whole, _extreme(name, tuple(_quotient(size, divisor) for size in sums)))
+    match numerator - inner[()]:
+        case Quotient(size, by):
+            return _added(whole, _quotient(size + inner[()] * by, divisor * by))
     quotient = Quotient(numerator, divisor)
-    if isinstance(numerator, Quotient):
-        quotient = Quotient(numerator.size, numerator.divisor * divisor)
     low, high = quotient.bounds
     return _added(whole, int(low) if low == high else quotient)
 
@@ -402,14 +408,17 @@ def _exact_quotient(size: Extent, divisor: Size) -> Extent:
 def _extreme(name: str, extents: tuple[Extent, ...]) -> Extent:
     """The extreme of sizes, without those that another one bounds."""
     flat: dict[Extent, None] = {}
-    for extent in extents:
-        is_same = isinstance(extent, Extreme) and extent.name == name
-        flat.update(dict.fromkeys(extent.sizes if is_same else (extent,)))  # type: ignore[union-attr]
+    left = list(reversed(extents))
+    while left:
+        extent = left.pop()
+        if same := [choice for choice in _choices_in(extent) if choice[0] == name]:
+            left += reversed(_distributed(extent, same[0])[1])  # `max(n + max(a, b), c) = max(n + a, n + b, c)`
+        else:
+            flat[extent] = None
     kept = list(flat)
     for extent in tuple(kept):
         others = [other for other in kept if other is not extent]
-        sign = 1 if name == "min" else -1
-        if any(bounds_of(sign * (extent - other))[0] >= 0 for other in others):
+        if any(bounds_of((extent - other) * (1 if name == "min" else -1))[0] >= 0 for other in others):
             kept.remove(extent)
     return kept[0] if len(kept) == 1 else Extreme(name, tuple(sorted(kept, key=str)))
 
@@ -451,12 +460,31 @@ numbers: list[Callable[[Size], Any]] = []
 """The function of the front end that emits it."""
 
 
-def _range_of_choices(size: Polynomial, extreme: Extreme, factor: int) -> Bounds:
-    """The range of a sum with an extreme: of sums with each of the extreme's sizes it is the largest or smallest."""
+Choice = tuple[str, Extreme, int]
+"""An extreme in a sum with its factor, and whether the sum is the `min` or the `max` of those with one of its sizes."""
+
+
+def _choices_in(size: Extent) -> list[Choice]:
+    """The extremes that are terms of a sum."""
+    found = []
+    for monomial, factor in terms_of(size).items():
+        if len(monomial) == 1 and isinstance(extreme := monomial[0], Extreme):
+            found.append(("min" if (extreme.name == "min") == (factor > 0) else "max", extreme, factor))
+    return found
+
+
+def _distributed(size: Extent, choice: Choice) -> tuple[str, list[Extent]]:
+    """`n + max(a, b)` as the extreme of `n + a` and `n + b`."""
+    name, extreme, factor = choice
     rest = size - extreme * factor
-    ranges = [bounds_of(rest + choice * factor) for choice in extreme.sizes]
-    choose = max if (extreme.name == "max") == (factor > 0) else min
-    return choose(low for low, _ in ranges), choose(high for _, high in ranges)
+    return name, [rest + each * factor for each in extreme.sizes]
+
+
+def _range_of_choices(size: Polynomial, choice: Choice) -> Bounds:
+    name, sums = _distributed(size, choice)
+    choose = min if name == "min" else max
+    lows, highs = zip(*map(bounds_of, sums), strict=True)
+    return choose(lows), choose(highs)
 
 
 def _range_of_sum(terms: Mapping[Monomial, Fraction | int]) -> Bounds:

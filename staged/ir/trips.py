@@ -5,9 +5,18 @@ Ranges count as Python's do: `start, start + step, ...` as long as that is befor
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
 from staged.ir.builder import Builder
 from staged.ir.declaration import Declaration, prims
 from staged.ir.nodes import FAIL, PURE, Op, Value
+from staged.ir.size_questions import UndecidedSizeError
+from staged.ir.sizes import Extent, bounds_of, largest, smallest
 from staged.ir.structure import FOR
 from staged.ir.types import TensorType, i64
 from staged.ir.views import Loop
@@ -41,11 +50,57 @@ def count_of(start: int, stop: int, step: int) -> int:
     return max(0, -((start - stop) // step))
 
 
+def size_of(value: Value) -> Extent | None:
+    """The expression over dimensions that an integer of the program is; None for any other."""
+    op = value.producer
+    if op is None:
+        return None
+    if op.declared in (prims.DIM, prims.EXTENT):
+        extent: Extent = op.attrs["dim"]
+        return extent
+    if op.declared is prims.CONSTANT:
+        return int(op.attrs["value"])
+    compute = _arithmetic().get(op.declared)
+    if compute is None:
+        return None
+    operands = [size_of(operand) for operand in op.operands]
+    with suppress(UndecidedSizeError, ZeroDivisionError):
+        return None if None in operands else compute(*operands)
+    return None
+
+
+@cache
+def _arithmetic() -> dict[Any, Callable[..., Extent]]:
+    return {
+        prims.ADD: operator.add,
+        prims.SUBTRACT: operator.sub,
+        prims.MULTIPLY: operator.mul,
+        prims.NEGATIVE: operator.neg,
+        prims.FLOOR_DIVIDE: operator.floordiv,
+        prims.REMAINDER: operator.mod,
+        prims.MINIMUM: smallest,
+        prims.MAXIMUM: largest,
+    }
+
+
+def trip_count(op: Op) -> Extent | None:
+    """The number of iterations of a `for`, as an expression over dimensions; None if only the program knows it."""
+    start, stop, step = map(size_of, Loop(op).bounds)
+    if start is None or stop is None or not isinstance(step, int) or step == 0:
+        return None
+    distance = stop - start if step > 0 else start - stop
+    return largest(-(-distance // abs(step)), 0)
+
+
 def trip_bound(op: Op) -> int | None:
     """The most often a loop can run, where that is known: a `for` by its bounds, a `while` that was a `for` by its
     attr.
     """
-    return static_trip_count(op) if op.declared is FOR else Loop(op).bound
+    if op.declared is not FOR:
+        return Loop(op).bound
+    count = trip_count(op)
+    most = math.inf if count is None else bounds_of(count)[1]
+    return None if math.isinf(most) else int(most)
 
 
 COUNTED = 0, 2**63 - 2

@@ -13,7 +13,6 @@ from staged.ir.cascade import cascade_sums
 from staged.ir.declaration import Declaration, prims
 from staged.ir.loops import Local, Nest, dims_in
 from staged.ir.machine import Machine
-from staged.ir.names import name_of
 from staged.ir.nodes import PURE, Block, End, Function, Op, Value, free_values
 from staged.ir.schedule import Schedule
 from staged.ir.sizes import Dim
@@ -142,7 +141,11 @@ class _BlockFuser:
             ).run()
             for inner in op.blocks
         ]
-        copy = op.replace(operands=operands, blocks=blocks)
+        attrs = op.attrs
+        if op.declared is LIBRARY and (dims := _dims_of(op)):
+            operands += [self.value(self.sizes[dim]) for dim in dims]
+            attrs = {**attrs, "dims": dims}
+        copy = op.replace(operands=operands, blocks=blocks, attrs=attrs)
         self.append(op, copy)
 
     def append(self, op: Op, copy: Op) -> None:
@@ -253,7 +256,7 @@ class _BlockFuser:
         for dim in dims_in(nest.body):
             if self.sizes[dim] not in params:
                 params.append(self.sizes[dim])
-                inputs.append(Local(name_of(self.sizes[dim]) or "size", i64))
+                inputs.append(Local(self.sizes[dim].hint or dim.name, i64))
             held = inputs[params.index(self.sizes[dim])]
             assert isinstance(held, Local)
             counts[dim] = held
@@ -281,7 +284,7 @@ class _BlockFuser:
         _, body, inputs, results = self.groups.contraction_parts(root, node.ops)
         if not results:
             return
-        dims = tuple(dict.fromkeys(dim for value in (*root.operands, *root.results) for dim in dims_of(value.type)))
+        dims = _dims_of(root)
         for value in (*root.operands, *root.results):
             shape_of(value)
         sizes = [self.sizes[dim] for dim in dims]
@@ -315,6 +318,11 @@ class _BlockFuser:
         where = self.naming.where(node.ops)
         op = Op(declared, operands, types, attrs=attrs, blocks=[body], device=root.device, where=where)
         self.finish(op, node.ops[0], results)
+
+
+def _dims_of(op: Op) -> tuple[Dim, ...]:
+    """The dimensions in the sizes of an op's operands and results, each once."""
+    return tuple(dict.fromkeys(dim for value in (*op.operands, *op.results) for dim in dims_of(value.type)))
 
 
 def _may_stop_at_its_line(op: Op) -> bool:

@@ -67,8 +67,7 @@ use each element so little that reading that in order is all that counts.
 def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     """Return whether a contraction runs as a nest of loops, and not as a function of the back end's or a library's."""
     if root.device != CPU:
-        has_dims = not all(value.tensor.is_static for value in (*root.operands, *root.results))
-        return root.declared is not prims.MATMUL and has_dims
+        return root.declared is not prims.MATMUL and not has_descriptors(root)
     if machine.is_iso_c:
         return True
     if root.declared is not prims.MATMUL:
@@ -86,6 +85,14 @@ def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     if root.operands[0].tensor.dtype.is_half:
         return m * n * k <= TINY
     return m * n * k <= TINY or is_tiled(root, epilogue, machine)
+
+
+def has_descriptors(root: Op) -> bool:
+    """Return whether a library of a device may compute a convolution: of images of any size, with a known weight."""
+    if all(value.tensor.is_static for value in (*root.operands, *root.results)):
+        return True
+    weight = convolution_of(root).weight_shape
+    return root.operands[0].tensor.dtype.is_float and all(isinstance(size, int) for size in weight)
 
 
 def may_have_epilogue(root: Op, machine: Machine) -> bool:

@@ -17,6 +17,7 @@ from staged.errors import LeakError, StagedValueError, UnknownAttributeError, ar
 from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
 from staged.ops.annotation import ArrayAnnotation
+from staged.ops.assumptions import refuse_text
 from staged.source import here
 
 if TYPE_CHECKING:
@@ -360,6 +361,7 @@ class StagedArray(Array):
         )
 
     def __repr__(self) -> str:
+        refuse_text()
         name = f"{self.value.hint}: " if self.value.hint else ""
         return f"<staged {name}{self.type}>"
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from staged.errors import ProgramValueError, ShapeError, StagedError
 from staged.ir.nodes import FAIL, Op
-from staged.ir.sizes import Extent, Question, dims_in
+from staged.ir.size_questions import Question
+from staged.ir.sizes import Extent, dims_in
 from staged.ir.structure import ASSERT
 from staged.ops.array import Array, functions
+from staged.ops.assumptions import assumed
 from staged.ops.context import current_context
 from staged.ops.dimension import answer, as_extent, size_number
 from staged.ops.promote import check_argument, check_known, describe
@@ -70,6 +72,9 @@ def check_sizes(
 
     Raises: `error` if it does not hold.
     """
+    if isinstance(answered, Question):
+        known = assumed(answered)
+        answered = answered if known is None else known
     if isinstance(answered, Question):
         dims = dict.fromkeys((*dims_in(answered.left), *dims_in(answered.right)))
         shown = [(f"{', and ' if number else '; '}{dim} is ", size_number(dim)) for number, dim in enumerate(dims)]

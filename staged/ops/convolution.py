@@ -55,7 +55,12 @@ def _check(x: TensorType, w: TensorType, stride: Sizes, padding: Sizes, dilation
     if not isinstance(groups, int) or min(*stride, *dilation, groups) < 1 or min(padding) < 0:
         raise ShapeError(f"{name}: stride {stride}, padding {padding}, dilation {dilation}, groups {groups} do not go")
     channels, outputs, per_group = x.shape[1], w.shape[0], w.shape[1]
-    if not isinstance(per_group, int) or not isinstance(outputs, int) or channels != per_group * groups:
+    if not isinstance(per_group, int) or not isinstance(outputs, int):
+        raise ShapeError(
+            f"{name} needs the channels of its weight fixed while staging, got {w}",
+            hint="give the channels of the weight as numbers in `dims`",
+        )
+    if channels != per_group * groups:
         raise ShapeError(
             f"{name} needs {channels} input channels to be {per_group} per group in {groups} groups, got {x} and {w}",
             hint=_LAYOUTS[rank],

@@ -7,29 +7,16 @@ value as a number, for code that knows an array by its shape alone (a mean, a de
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from contextlib import suppress
-from functools import cache, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from staged.errors import DTypeError, ProgramValueError, ShapeError
-from staged.ir.declaration import prims
-from staged.ir.nodes import FAIL, Value
-from staged.ir.sizes import (
-    Dim,
-    Extent,
-    Extreme,
-    Polynomial,
-    Question,
-    Quotient,
-    Size,
-    UndecidedSizeError,
-    largest,
-    numbers,
-    smallest,
-)
+from staged.ir.nodes import FAIL
+from staged.ir.size_questions import Question
+from staged.ir.sizes import Dim, Extent, Extreme, Polynomial, Quotient, Size, numbers
+from staged.ir.trips import size_of
 from staged.ir.types import TensorType, f32, i64
 from staged.ops.array import StagedArray, functions
 from staged.ops.context import bind
@@ -88,39 +75,6 @@ extent_op: Primitive = primitive(
     doc="The value of a symbolic dimension that is bound around it (of an int: itself).",
     why_not_differentiable="its result is a size",
 )
-
-
-def size_of(value: Value) -> Extent | None:
-    """The expression over dimensions that an integer of the program is; None for any other."""
-    op = value.producer
-    if op is None:
-        return None
-    if op.declared in (prims.DIM, prims.EXTENT):
-        extent: Extent = op.attrs["dim"]
-        return extent
-    if op.declared is prims.CONSTANT:
-        return int(op.attrs["value"])
-    compute = _arithmetic().get(op.declared)
-    if compute is None:
-        return None
-    operands = [size_of(operand) for operand in op.operands]
-    with suppress(UndecidedSizeError, ZeroDivisionError):
-        return None if None in operands else compute(*operands)
-    return None
-
-
-@cache
-def _arithmetic() -> dict[Any, Callable[..., Extent]]:
-    return {
-        prims.ADD: operator.add,
-        prims.SUBTRACT: operator.sub,
-        prims.MULTIPLY: operator.mul,
-        prims.NEGATIVE: operator.neg,
-        prims.FLOOR_DIVIDE: operator.floordiv,
-        prims.REMAINDER: operator.mod,
-        prims.MINIMUM: smallest,
-        prims.MAXIMUM: largest,
-    }
 
 
 def as_extent(x: Any) -> Extent | None:

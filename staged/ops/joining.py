@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -158,19 +159,25 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
         given = [operator.index(cut) if (known := as_extent(cut)) is None else known for cut in indices_or_sections]
         cuts = [smallest(largest(cut + extent if cut < 0 else cut, 0), extent) for cut in given]
         edges = [0, *cuts, extent]
-    return [slice_axis(array, where, a, largest(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+    return _pieces(array, where, edges)
+
+
+def _pieces(x: Array, axis: int, edges: Sequence[Extent]) -> list[Array]:
+    """The parts of an array between positions along an axis."""
+    return [slice_axis(x, axis, a, largest(a, b)) for a, b in itertools.pairwise(edges)]
 
 
 @public("tensor_split", method=True, numpy=("array_split",))
 def tensor_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """`x` cut as by `split`; the first of unequal parts have one element more. torch `tensor_split`."""
     array = as_array(x)
-    extent = array.shape[axis_of(axis, array.ndim, "tensor_split")]
+    where = axis_of(axis, array.ndim, "tensor_split")
+    extent = array.shape[where]
     check_known("tensor_split", "indices_or_sections", indices_or_sections)
     if isinstance(indices_or_sections, int | np.integer) and indices_or_sections > 0:
         parts = int(indices_or_sections)
         width, more = extent // parts, extent % parts
-        indices_or_sections = [width * number + smallest(number, more) for number in range(1, parts)]
+        return _pieces(array, where, [width * number + smallest(number, more) for number in range(parts + 1)])
     return split(array, indices_or_sections, axis)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.structure import LIBRARY
-from staged.ir.types import TensorType
+from staged.ir.types import TensorType, dims_of
 from staged.ops.array import Array
 from staged.ops.context import current_context
 from staged.ops.record import RecordContext
@@ -24,6 +24,11 @@ class Way:
 
     write: Callable[..., Sequence[Array]]
     also_takes: tuple[Value, ...] = ()
+
+
+def is_sized(op: Op) -> bool:
+    """Return whether the program finds a size of an operand or a result."""
+    return any(dims_of(value.type) for value in (*op.operands, *op.results))
 
 
 FindWay = Callable[[Op, Block], Way | None]

@@ -30,7 +30,8 @@ from staged.errors import (
 from staged.ir.declaration import prims
 from staged.ir.nodes import Value
 from staged.ir.numbers import converted, does_not_fit, limits
-from staged.ir.sizes import Question, Size
+from staged.ir.size_questions import Question, need_equal
+from staged.ir.sizes import Size
 from staged.ir.types import DTYPE_WORDS, DTYPES, DType, Shape, TensorType, bool_, c128, dtype_of, f64, i64, shape_text
 from staged.ops.array import Array, StagedArray, functions, static_hint
 from staged.ops.context import bind, current_context, refuse_complex
@@ -378,6 +379,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
             if extent == 1 or extent == result[axis]:
                 continue
             if result[axis] != 1:
+                need_equal(result[axis], extent)
                 texts = " and ".join(shape_text(other) for other in shapes)
                 raise ShapeError(
                     f"shapes {texts} do not broadcast: axis {axis - ndim} has extents {result[axis]} and {extent}",

@@ -10,9 +10,11 @@ import numpy as np
 
 from staged.errors import ShapeError
 from staged.ir.size_functions import slice_count
+from staged.ir.size_questions import differing
 from staged.ir.sizes import Extent, Size, bounds_of, exact_quotient
 from staged.ir.types import STORED_DTYPES, Shape, TensorType, bool_, c128, f32, f64, i64, shape_text
 from staged.ops.array import Array, static_hint
+from staged.ops.assumptions import assume_not_one
 from staged.ops.checks import check_sizes
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -100,7 +102,9 @@ def broadcast_to(x: Any, shape: Sequence[Extent] | Extent) -> Array:
         check_known("broadcast_to", "shape", extent)
         if isinstance(extent, Size):
             check_sizes(extent >= 0, f"broadcast_to: a size is not negative, got {shape_text(wanted)}", array)
-    if broadcast_shapes(array.shape, wanted) != wanted:
+    found = broadcast_shapes(array.shape, wanted)
+    if found != wanted:
+        differing.clear()  # a size is not taken for 1
         raise shape_error(f"{array.type} does not broadcast to {shape_text(wanted)}", array)
     return broadcast(array, wanted)
 
@@ -211,6 +215,7 @@ def squeeze(x: Any, axis: Any = None) -> Array:
     array = as_array(x)
     if axis is None:
         axes = tuple(position for position, extent in enumerate(array.shape) if extent == 1)
+        assume_not_one(array.shape)
     else:
         axes = axes_of(axis, array.ndim, "squeeze")
         for one in axes:

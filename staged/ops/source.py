@@ -289,7 +289,7 @@ def linspace(start: Any, stop: Any, num: Any, *, dtype: Any = None, device: Any 
     check_device(device, "linspace")
     dtype = f32 if dtype is None else dtype
     number = known_extent("linspace", "num", num)
-    check_sizes(number >= 0, f"linspace: num is at least 0, got {num}", error=ArgumentError)
+    check_sizes(number >= 0, f"linspace: num is at least 0, got {number}", error=ArgumentError)
     if isinstance(start, complex) or isinstance(stop, complex):
         ends = complex(start), complex(stop)
         wanted = c64 if dtype is f32 else check_dtype(dtype)

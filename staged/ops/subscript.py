@@ -17,7 +17,8 @@ import numpy as np
 from staged.errors import ProgramIndexError, StagedValueError, StaticIndexError
 from staged.ir.declaration import prims
 from staged.ir.size_functions import slice_count
-from staged.ir.sizes import Extent, Size, bounds_of, largest, smallest, surely
+from staged.ir.size_questions import UndecidedSizeError
+from staged.ir.sizes import Extent, Size, bounds_of, largest, smallest
 from staged.ir.types import Shape, TensorType, bool_, i64, shape_text
 from staged.ops.array import Array, StagedArray
 from staged.ops.checks import check_sizes
@@ -184,9 +185,7 @@ def _plan_slice(plan: _Plan, x: Array, axis: int, part: slice) -> None:
         bounds = start, stop, step
     if any(isinstance(bound, Array) for bound in bounds):
         sizes = [None if bound is None else as_extent(bound) for bound in bounds]
-        if any((one is None) != (bound is None) for one, bound in zip(sizes, bounds, strict=True)) or _is_window(
-            sizes, extent
-        ):
+        if any((one is None) != (bound is None) for one, bound in zip(sizes, bounds, strict=True)):
             _plan_window(plan, x, axis, bounds)
             return
         bounds = (sizes[0], sizes[1], sizes[2])
@@ -200,19 +199,6 @@ def _plan_slice(plan: _Plan, x: Array, axis: int, part: slice) -> None:
     plan.count[axis] = slice_count(start, stop, step)
     if plan.count[axis] == 0:
         plan.start[axis] = 0
-
-
-def _is_window(bounds: Sequence[Extent | None], extent: Extent) -> bool:
-    """Return whether a slice by sizes has as many elements as it says, if the program checks that the axis has them."""
-    start, stop, step = bounds
-    first = 0 if start is None else start
-    return (
-        step in (None, 1)
-        and stop is not None
-        and surely(lambda: 0 <= first)
-        and surely(lambda: first <= stop)
-        and not surely(lambda: stop <= extent)
-    )
 
 
 def indices_of(part: slice, extent: Extent) -> tuple[Extent, Extent, int]:
@@ -229,8 +215,11 @@ def indices_of(part: slice, extent: Extent) -> tuple[Extent, Extent, int]:
         if given is None:
             return otherwise
         number = given if isinstance(given, Size) else operator.index(given)
-        if bounds_of(number)[1] < 0:
+        if bounds_of(number)[1] <= 0 and _is_negative(number):
             return largest(extent + number, 0 if step > 0 else -1)
+        if bounds_of(number - extent)[0] >= -1:
+            # It is negative only if the axis has no elements.
+            return largest(number, 0) if step > 0 else smallest(number, extent - 1)
         _check_not_negative(number, "a bound")
         return number if step > 0 else smallest(number, extent - 1)
 
@@ -238,15 +227,26 @@ def indices_of(part: slice, extent: Extent) -> tuple[Extent, Extent, int]:
     return place(start, first), smallest(end, extent) if step > 0 else end, step
 
 
+def _is_negative(bound: Extent) -> bool:
+    """Return whether a slice counts from the end: a bound that is not positive may be 0.
+
+    Raises: UndecidedSizeError if only the program knows.
+    """
+    try:
+        return bool(bound < 0)
+    except UndecidedSizeError as error:
+        error.message = f"a bound of a slice, {bound}, may be 0 or negative"
+        error.hint = _FROM_THE_FRONT
+        raise
+
+
+_FROM_THE_FRONT = "count from the front: `x[: x.shape[0] - n]` for `x[:-n]`"
+
+
 def _check_not_negative(size: Extent, what: str) -> None:
     """Check the size in a bound of a slice: Python would count from the end if it is negative."""
-    low, high = bounds_of(size)
-    if low < 0:
-        check_sizes(
-            size >= 0 if high > 0 else False,
-            f"{what} of a slice, {size}, is negative",
-            hint="count from the front: `x[: x.shape[0] - n]` for `x[:-n]`",
-        )
+    if bounds_of(size)[0] < 0:
+        check_sizes(size >= 0, f"{what} of a slice, {size}, is negative", hint=_FROM_THE_FRONT)
 
 
 def _plan_window(plan: _Plan, x: Array, axis: int, bounds: tuple[Any, Any, Any]) -> None:

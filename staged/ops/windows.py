@@ -14,9 +14,9 @@ import numpy as np
 from staged.ir.declaration import Declaration, prims
 from staged.ir.nodes import Value
 from staged.ir.sizes import Extent
+from staged.ir.trips import size_of
 from staged.ir.types import i64
 from staged.ops.array import Array, StagedArray
-from staged.ops.dimension import size_of
 
 _Repeated = tuple[Declaration, tuple[frozenset[Any], ...]]
 """An op and the forms of its operands."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.rewrite import Copier
-from staged.ir.types import dims_of
 from staged.ops.context import use_context
 from staged.ops.library_calls import FindWay
 from staged.ops.record import RecordContext
@@ -15,8 +14,7 @@ def call_libraries(function: Function, find_way: FindWay) -> Function:
     """composite(x) {batch_norm_training: body}  ->  library(x) {call: batch_norm_training}, and what is left to do
 
     Why: a library has a better form of some ops than the loops of their primitives.
-    Leaves: ops with sizes that the program finds, and every op that `find_way` has no way for; composites among these
-    become their bodies next.
+    Leaves: every op that `find_way` has no way for; composites among these become their bodies next.
     """
     return function.with_block(_Caller(find_way).block(function.block))
 
@@ -33,11 +31,7 @@ class _Caller(Copier):
         self.around.pop()
 
     def op(self, op: Op) -> None:
-        way = (
-            None
-            if any(dims_of(value.type) for value in (*op.operands, *op.results))
-            else self.find_way(op, self.around[-1])
-        )
+        way = self.find_way(op, self.around[-1])
         if way is None:
             super().op(op)
             return

@@ -3,6 +3,10 @@
 A cache hit runs machine code, so the folder must be this user's alone: it is made with mode 0700, its owner and mode
 are checked on every use, symbolic links are refused, and every file's digest is compared with the one noted when it was
 stored. An entry appears by one rename, so another process sees all of it or nothing.
+
+The folder has a limit (`$STAGED_CACHE_SIZE`). The file `size` holds a sum of the bytes that were written. When the sum
+exceeds the limit, the process that writes counts all files, and removes the least recently used entries. A use sets
+the modification time of the entry. Entries that were used in the last ten minutes stay.
 """
 
 from __future__ import annotations
@@ -26,10 +30,17 @@ from pathlib import Path
 import platformdirs
 
 from staged.errors import CacheError
+from staged.runtime.byte_sizes import cache_bytes
 from staged.runtime.shortage import ShortageError, shortage_of
 
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 _NOTE = "entry.json"
+_IN_USE = 600.0
+"""An entry that was used in the last so many seconds is not removed: a process may be about to load it."""
+_USES_APART = 60.0
+"""A use is recorded if the last recorded use is so many seconds old."""
+_KEPT = 0.9
+"""The part of the limit that remains when entries are removed, so that not each write removes some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,7 @@ class Cache:
         """The path of `file` of the entry `key`; None without one, or if it was tampered with or truncated."""
         entry = self._folder("programs") / _checked(key)
         try:
+            _record_use(entry)
             note = json.loads(_read_own(entry / _NOTE))
             _check_own(entry, folder=True)
             noted = note["files"][file]
@@ -121,13 +133,16 @@ class Cache:
                 return
             _remove(target)
             folder.rename(target)
+            self._count(_bytes_below(target))
 
     # ---- texts ----
 
     def get_text(self, key: str) -> str | None:
         """The text stored under `key`, or None."""
+        path = self._folder("texts") / _checked(key)
         try:
-            stored = _read_own(self._folder("texts") / _checked(key))
+            _record_use(path)
+            stored = _read_own(path)
         except (OSError, CacheError):
             return None
         noted, _, body = stored.partition(b"\n")
@@ -149,18 +164,60 @@ class Cache:
 
     def _put_text(self, key: str, text: str) -> None:
         folder = self._folder("texts")
-        body = text.encode()
+        content = hashlib.sha256(text.encode()).hexdigest().encode() + b"\n" + text.encode()
         handle, path = tempfile.mkstemp(prefix="writing-", dir=folder)  # mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+                file.write(content)
             os.replace(path, folder / _checked(key))
         except BaseException:
             with suppress(OSError):
                 os.unlink(path)
             raise
+        with self._locked():
+            self._count(len(content))
 
     # ---- housekeeping ----
+
+    def _count(self, written: int) -> None:
+        """Add bytes to the sum of the folder, and remove entries if the sum exceeds the limit; the caller has the lock.
+
+        The sum counts a file that replaces another one as a further file, so it is at least the size of the folder.
+        """
+        limit = cache_bytes()
+        if limit == 0:
+            return
+        path = self.root / "size"
+        try:
+            total = int(_read_own(path)) + written
+        except (OSError, ValueError, CacheError):
+            total = limit + 1  # to be counted
+        if total > limit:
+            total = self._shrink(limit)
+        path.unlink(missing_ok=True)
+        _write_own(path, str(total).encode())
+
+    def _shrink(self, limit: int) -> int:
+        """Remove the least recently used entries if the folder exceeds the limit; returns the bytes that remain."""
+        entries, now = [], time.time()
+        for part in ("programs", "texts"):
+            for path in self._folder(part).iterdir():
+                if _KEY.fullmatch(path.name):
+                    with suppress(OSError):
+                        entries.append((path.lstat().st_mtime, _bytes_of(path), path))
+                elif _is_stale(path):
+                    _remove(path)
+        total = sum(size for _, size, _ in entries)
+        if total <= limit:
+            return total
+        for used, size, path in sorted(entries):
+            if total <= _KEPT * limit or now - used < _IN_USE:
+                break
+            with suppress(OSError):
+                if path.lstat().st_mtime == used:  # not used meanwhile
+                    _remove(path)
+                    total -= size
+        return total
 
     def entries(self) -> list[Entry]:
         """The stored programs, newest first."""
@@ -188,6 +245,7 @@ class Cache:
                     if _KEY.fullmatch(path.name) or _is_stale(path):
                         removed += part == "programs" and _KEY.fullmatch(path.name) is not None
                         _remove(path)
+            (self.root / "size").unlink(missing_ok=True)
         return removed
 
     # ---- the folders ----
@@ -305,6 +363,17 @@ def _is_stale(path: Path) -> bool:
         return time.time() - path.lstat().st_mtime > 3600
     except OSError:
         return False
+
+
+def _record_use(path: Path) -> None:
+    """Set the modification time of an entry, from which `Cache` finds the least recently used ones."""
+    if time.time() - path.lstat().st_mtime > _USES_APART:
+        with suppress(OSError):
+            os.utime(path, follow_symlinks=False)
+
+
+def _bytes_of(path: Path) -> int:
+    return _bytes_below(path) if path.is_dir() else path.lstat().st_size
 
 
 def _bytes_below(folder: Path) -> int:

@@ -50,14 +50,13 @@ typedef struct {{
     const st_array *arrays;
     // What `st_overlap` takes.
     const int32_t *offsets;
-    const int64_t *sizes;
     int32_t array_count;
     const int32_t *variables;
     int32_t variable_count;
     const int32_t *inputs;
     int32_t input_count;
 }} st_binding;
-int st_bind(char *args, const st_binding *binding, uintptr_t given);
+int st_bind(char *args, const st_binding *binding, const int64_t *sizes, uintptr_t given);
 int st_bind_and_call(st_entry *entry, char *args, void *arena, st_host *host, volatile int *stop, int catches,
                      const st_binding *binding, uintptr_t given);
 """
@@ -183,8 +182,9 @@ static uintptr_t st_word_at(uintptr_t object, int32_t offset) {{
     return word;
 }}
 
-// Bind the arrays of a Python tuple; 0 if one does not fit, or shares memory with a variable.
-int st_bind(char *args, const st_binding *binding, uintptr_t given) {{
+// Bind the arrays of a Python tuple; 0 if one does not fit, or shares memory with a variable. `sizes` are the bytes of
+// all arrays, which programs with variables need.
+int st_bind(char *args, const st_binding *binding, const int64_t *sizes, uintptr_t given) {{
     for (int32_t i = 0; i < binding->count; ++i) {{
         const st_array *wanted = &binding->arrays[i];
         const uintptr_t array = st_word_at(given, binding->items + i * (int32_t)sizeof(void *));
@@ -201,13 +201,13 @@ int st_bind(char *args, const st_binding *binding, uintptr_t given) {{
         memcpy(args + (size_t)wanted->word * sizeof(void *), &data, sizeof data);
     }}
     return binding->variable_count == 0 ||
-           st_overlap(args, binding->offsets, binding->sizes, binding->array_count, binding->variables,
+           st_overlap(args, binding->offsets, sizes, binding->array_count, binding->variables,
                       binding->variable_count, binding->inputs, binding->input_count) < 0;
 }}
 
 int st_bind_and_call(st_entry *entry, char *args, void *arena, st_host *host, volatile int *stop, int catches,
                      const st_binding *binding, uintptr_t given) {{
-    return st_bind(args, binding, given) ? st_call(entry, args, arena, host, stop, catches) : {UNFIT};
+    return st_bind(args, binding, NULL, given) ? st_call(entry, args, arena, host, stop, catches) : {UNFIT};
 }}
 """
 

@@ -41,13 +41,13 @@ from staged.runtime.arguments import (
     READABLE,
     WRITABLE,
     ArgumentPlan,
-    bytes_of,
     fitting,
     is_by_value,
     lay_out,
     scalar_of,
     size_value,
 )
+from staged.runtime.byte_sizes import stack_bytes
 from staged.runtime.compiler import position_of_site
 from staged.runtime.guard import PLAIN_MODE, ffi, guard
 from staged.runtime.layout import layout
@@ -56,7 +56,6 @@ from staged.runtime.prepared import is_simple, prepare, speaks
 from staged.runtime.printing import Notes, PythonCall, call_python, is_live
 from staged.runtime.results import Results
 from staged.runtime.slots import Slot, is_of_this_process, nothing
-from staged.runtime.stack_size import stack_bytes
 from staged.runtime.writers import writers
 from staged.source import Position
 
@@ -328,13 +327,12 @@ class NativeProgram:
         plans = [plan for plan in self._given if not plan.is_scalar and not plan.is_variable] + self._outputs
         self._dtypes = [plan.dtype for plan in plans]  # the text has their addresses
         self._arrays = ffi.new("st_array[]", [(id(plan.dtype), plan.needed_flags, plan.index) for plan in plans])
-        self._sizes = ffi.new("int64_t[]", [0 if plan.shape is None else bytes_of(plan) for plan in self.array_plans])
         return ffi.new(
             "st_binding *",
             {
                 "type": at.type, "items": at.items, "data": at.data, "dtype": at.dtype, "flags": at.flags,
                 "ndarray": id(np.ndarray), "count": len(plans), "arrays": self._arrays,
-                "offsets": self._offsets, "sizes": self._sizes, "array_count": len(self.array_plans),
+                "offsets": self._offsets, "array_count": len(self.array_plans),
                 "variables": self._variables, "variable_count": len(self._variable_plans),
                 "inputs": self._inputs, "input_count": self._input_count,
             },
@@ -414,7 +412,9 @@ class NativeProgram:
         given = list(zip(self._given, values, strict=True))
         sizes = {plan.parameter.label: value for plan, value in given if plan.parameter.is_size}
         for plan, value in given:
-            for axis, extent in enumerate(plan.parameter.shape):
+            # An array on a device has only an address here; the call has compared its shape.
+            axes = enumerate(plan.parameter.shape) if hasattr(value, "shape") else ()
+            for axis, extent in axes:
                 if isinstance(extent, str) and size_value(extent, sizes) != value.shape[axis]:
                     raise ShapeError(
                         f"axis {axis} of `{plan.parameter.label}` has {value.shape[axis]} elements, "

@@ -9,9 +9,9 @@
         status = st_bind_and_call(entry, slot.args, slot.arena, slot.host, slot.stop, 0, binding, id(given))
 
 C checks dtype and flags of each array and reads its address (see `layout`); with Variables it does so before the call,
-as `if (bound[0]() is not w and not bind(slot, (w,))) or not st_bind(slot.args, binding, id(given)): ...`.
+as `if (bound[0]() is not w and not bind(slot, (w,))) or not st_bind(slot.args, binding, slot.sizes, id(given)): ...`.
 
-It serves programs whose arguments are arrays and numbers of the host, of known sizes. Any other call takes the slow
+It serves programs whose arguments are arrays and numbers of the host. Any other call takes the slow
 path, `NativeProgram.__call__`, which accepts any array and reports errors. The address of an argument is read in each
 call, as the caller may change anything of an array; that of a Variable, which belongs to the library, only if it is not
 the Variable of the call before.
@@ -77,13 +77,8 @@ class Program(Protocol):
 
 
 def is_simple(given: Sequence[Plan], outputs: Sequence[Plan]) -> bool:
-    """Return whether a program has a fast path: its arrays are on the host, in NumPy's layout, and if it has Variables
-    all sizes are known.
-    """
-    is_static = all(plan.shape is not None for plan in (*given, *outputs)) or not any(
-        plan.is_variable for plan in given
-    )
-    return is_static and not any(plan.is_remote for plan in (*given, *outputs)) and layout() is not None
+    """Return whether a program has a fast path: its arrays are on the host, in NumPy's layout."""
+    return not any(plan.is_remote for plan in (*given, *outputs)) and layout() is not None
 
 
 def speaks(artifact: Artifact) -> bool:
@@ -132,6 +127,7 @@ def prepare(
     first: list[str] = []
     store: list[str] = []
     variables: list[str] = []
+    sized: list[str] = []
     arrays: list[str] = []
     for number, plan in enumerate(given):
         value = f"v{number}"
@@ -148,6 +144,8 @@ def prepare(
                 first += [f"if type({value}) is not ndarray:", f"    {value} = as_array({value})"]
             if number not in known:
                 wrong.append(f"type({value}) is not ndarray or {value}.shape != {shape_of(plan)}")
+            if plan.shape is None:
+                sized.append(f"slot.sizes[{len(arrays) + len(variables)}] = {value}.nbytes")
             arrays.append(f"{value}, ")
     results = []
     for number, plan in enumerate(outputs):
@@ -160,7 +158,8 @@ def prepare(
         others = " or ".join(f"bound[{place}]() is not {value}" for place, value in enumerate(variables))
         store.append("bound = slot.bound")
         store.append(f"fits = not ({others}) or bind(slot, ({', '.join(variables)},))")
-        store.append("fits = fits and st_bind(slot.args, binding, id(given))")
+        store += sized
+        store.append("fits = fits and st_bind(slot.args, binding, slot.sizes, id(given))")
     catches = "0"
     if is_told:
         store.append("catches = ready(slot)")

@@ -11,6 +11,7 @@ import numpy as np
 import staged as st
 from staged import nn
 from staged.frontend.calls.dims import extent_of
+from staged.frontend.values import trees
 from staged.ir.sizes import dims_in, value_of
 
 AROUND_A_VECTOR = (1, 2, 7, 8, 9, 16, 17, 33, 0)
@@ -27,6 +28,8 @@ class Case:
     """Arguments that are indices, with the number that they stay below."""
     gradient: bool = True
     """Whether the gradient of the sum of the squares of all results exists."""
+    exported: bool = False
+    """Whether an exported program is compared, too."""
 
     @property
     def name(self) -> str:
@@ -44,17 +47,39 @@ class Case:
         return tuple(made)
 
 
+def _loss(function: Any) -> Any:
+    def loss(*args: Any) -> Any:
+        leaves, _ = trees.flatten(function(*args))
+        return sum(st.sum(leaf * leaf) for leaf in leaves)
+
+    loss.__name__ = f"{function.__name__}_loss"
+    return loss
+
+
+def gradient_of(made: Case) -> Any:
+    """The gradient of the sum of the squares of all results, with respect to the arguments that are no indices."""
+    places = tuple(place for place, name in enumerate(made.axes) if name not in (made.integers or {}))
+    loss = _loss(made.function)
+
+    def gradient(*args: Any) -> Any:
+        return st.grad(loss, argnums=places)(*args)
+
+    return gradient
+
+
 CASES: list[Case] = []
 
 
-def case(*sizes: Any, integers: Mapping[str, int] | None = None, gradient: bool = True, **axes: Any) -> Any:
+def case(
+    *sizes: Any, integers: Mapping[str, int] | None = None, gradient: bool = True, exported: bool = False, **axes: Any
+) -> Any:
     """Declare a case; sizes are dicts, or numbers for N."""
     found = sizes or AROUND_A_VECTOR
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         as_dicts = tuple(size if isinstance(size, dict) else {"N": size} for size in found)
         made = {name: (each,) if isinstance(each, str | int) else each for name, each in axes.items()}
-        CASES.append(Case(function, made, as_dicts, integers, gradient))
+        CASES.append(Case(function, made, as_dicts, integers, gradient, exported))
         return function
 
     return register
@@ -92,7 +117,7 @@ def middle_axis(x):
     return st.maximum(x, 0.5) - x
 
 
-@case(*TWO, **BOTH, row="M", column=("N", 1))
+@case(*TWO, **BOTH, row="M", column=("N", 1), exported=True)
 def broadcasts(x, row, column):
     return x * row + column
 
@@ -171,7 +196,7 @@ def reshaped_and_back(x):
     return st.reshape(y, (x.shape[0], x.shape[1], 2, 2))
 
 
-@case(1, 2, 5, 16, x=("2 * N", 3), y="N <= 20")
+@case(1, 2, 5, 16, x=("2 * N", 3), y="N <= 20", exported=True)
 def halves(x, y):
     return st.reshape(x, (2, -1, 3)) + y[:, None], x[: y.shape[0]] - x[y.shape[0] :]
 
@@ -210,6 +235,12 @@ def sliced(x):
 def sliced_by_another_size(x, y):
     m, half = y.shape[0], x.shape[0] // 2
     return x[m:], x[m::-1] * 2.0, x[: m + half : 3], x[half:m], x[1 : x.shape[0] : 2], y[half:]
+
+
+@case(*TWO, x="N <= 40", y="M <= 40")
+def sliced_and_clipped(x, y):
+    n, m = x.shape[0], y.shape[0]
+    return x[:m] * 2.0, x[n - 1 :: -1], x[: n - 1], st.zeros(5)[:n], st.tensor_split(st.tensor_split(x, 3)[1], 3)[2]
 
 
 @case(1, 4, 9, 17, x=("N <= 40", 4))
@@ -598,7 +629,7 @@ def one_more(x, y):
     return x[1:] * y, x[:-1] - y
 
 
-@case(1, 3, 8, x="2 * N + 1", y="N <= 20")
+@case(1, 3, 8, x="2 * N + 1", y="N <= 20", exported=True)
 def odd(x, y):
     return x[1::2] * y, x[:-1:2] + y
 

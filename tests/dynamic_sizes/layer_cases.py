@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import staged as st
 from examples.mnist.models import CNN
 from examples.squeezenet.model import Fire
@@ -55,6 +57,13 @@ def pooled_with_padding(x):
 @case(*IMAGES, x=IMAGE)
 def pooled_with_places(x):
     return st.max_pool2d(x, 2, stride=1, dilation=2)
+
+
+@case(*IMAGES, x=IMAGE)
+def pooled_three_times_beyond_the_edge(x):
+    for _ in range(3):
+        x = st.max_pool2d(x, 3, stride=2, padding=1, ceil_mode=True)
+    return x
 
 
 @case(*IMAGES, x=IMAGE)
@@ -115,6 +124,24 @@ def transformer_layer(x):
     return _ENCODER(x)
 
 
+class Residual(nn.Module):
+    """A layer of equal ones, which become a loop."""
+
+    def __init__(self):
+        self.norm, self.inner = nn.LayerNorm(6, dtype=st.f64), nn.Linear(6, 6, dtype=st.f64)
+
+    def forward(self, x):
+        return x + st.tanh(self.inner(self.norm(x)))
+
+
+_DEEP = seeded(lambda: nn.Sequential(*[Residual() for _ in range(4)]))
+
+
+@case(*grid(N=(1, 2, 0), M=(1, 5, 17)), x=("N <= 4", "M <= 20", 6))
+def equal_layers(x):
+    return _DEEP(x)
+
+
 @case(
     *grid(N=(1, 3, 20), M=(5, 2, 0)), q=(2, 4, "N <= 20", 4), k=(2, 2, "M <= 20", 4), v=(2, 2, "M", 3), mask=("N", "M")
 )
@@ -150,3 +177,77 @@ _FIRE = seeded(lambda: Fire(3, 4, 5, st.f64))
 @case(*grid(N=(64, 100, 256), M=(64, 80, 33)), x=(1, 3, "N <= 256", "M <= 256"))
 def fire(x):
     return st.mean(st.max_pool2d(_FIRE(x), 3, stride=2), (2, 3))
+
+
+# ---- batches of some rows, the last of which may be smaller ------------------------------------------
+
+
+@case(x=("N <= 40", 3), y="N")
+def batches(x, y):
+    weight = st.zeros(3, dtype=st.f64)
+    total = 0.0
+    for number, (rows, wanted) in enumerate(st.batches(x, y, size=8, drop_last=False)):
+        error = rows @ weight - wanted
+        weight = weight - 0.1 * (error @ rows) / rows.shape[0]
+        total = total + st.sum(st.dropout(error, 0.5)) * (number + 1)
+    return weight, total
+
+
+@case(x=("N <= 40", 3), y="N")
+def batches_in_random_order(x, y):
+    total = 0.0
+    for _ in st.range(2):
+        for rows, wanted in st.batches(x, y, size=8, shuffle=True, drop_last=False):
+            total = total * 0.5 + st.cross_entropy(rows, st.argmax(rows, axis=1)) + st.mean(wanted)
+    return total
+
+
+@case(x=("N <= 40", 3))
+def whole_batches_in_reverse_order(x):
+    total = x[:0].sum(axis=0)
+    for rows in reversed(st.batches(x, size=8)):
+        total = total * 0.5 + rows.sum(axis=0)
+    return total
+
+
+@case(x=("N <= 40", 3))
+def number_of_batches(x):
+    return len(st.batches(x, size=8, drop_last=False)) - len(st.batches(x, size=8)) + st.sum(x)
+
+
+# ---- stacks of layers, transforms of layers ------------------------------------------------------
+
+_STACK = seeded(lambda: nn.LSTM(4, 5, num_layers=2, batch_first=True, dtype=st.f64))
+_ENCODERS = seeded(lambda: nn.ModuleList([nn.Linear(6, 6, dtype=st.f64) for _ in range(4)]))
+_PLACES = np.random.default_rng(0).standard_normal((20, 6))
+
+
+@case(*grid(N=(1, 5, 9), M=(1, 2, 3)), x=("M <= 4", "N <= 12", 4))
+def lstm_of_two_layers(x):
+    return _STACK(x)[0]
+
+
+@case(*grid(N=(1, 3, 0), M=(1, 17, 20)), x=("N <= 4", "M <= 20", 6))
+def checkpointed_layers_of_places(x):
+    x = x + _PLACES[: x.shape[1]]
+    for layer in _ENCODERS:
+        x = st.checkpoint(lambda x, layer=layer: x + st.tanh(layer(x)))(x)
+    return x
+
+
+@case(*grid(N=(1, 3, 4), M=(1, 9, 20)), x=("N <= 4", "M <= 20", 6))
+def mapped_attention(x):
+    return st.vmap(lambda each: st.scaled_dot_product_attention(each, each, each, is_causal=True))(x)
+
+
+@case(*grid(N=(1, 3, 4), M=(1, 9, 20)), x=("N <= 4", "M <= 20", 6), v=("N", "M", 6), gradient=False)
+def curvature_of_a_layer(x, v):
+    def loss(x):
+        return st.sum(st.layer_norm(st.tanh(_ENCODERS[0](x)), 6) ** 3)
+
+    return st.jvp(st.grad(loss), (x,), (v,))[1]
+
+
+@case(*IMAGES, x=IMAGE, w=(3, 4, 3, 3), gradient=False)
+def curvature_of_a_convolution(x, w):
+    return st.grad(lambda w: st.sum(st.grad(lambda x: st.sum(st.conv2d(x, w) ** 3))(x) ** 2))(w)

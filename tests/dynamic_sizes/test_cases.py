@@ -8,30 +8,11 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.errors import ProgramValueError, ShapeError
+from staged.errors import ProgramValueError
 from staged.frontend.values import trees
 from tests.dynamic_sizes import layer_cases  # noqa: F401  # which adds to the table
-from tests.dynamic_sizes.cases import CASES, Case
+from tests.dynamic_sizes.cases import CASES, Case, gradient_of
 from tests.sanitized import run_sanitized
-
-
-def _loss(function: Any) -> Any:
-    def loss(*args: Any) -> Any:
-        leaves, _ = trees.flatten(function(*args))
-        return sum(st.sum(leaf * leaf) for leaf in leaves)
-
-    loss.__name__ = f"{function.__name__}_loss"
-    return loss
-
-
-def _gradient(made: Case) -> Any:
-    places = tuple(place for place, name in enumerate(made.axes) if name not in (made.integers or {}))
-    loss = _loss(made.function)
-
-    def gradient(*args: Any) -> Any:
-        return st.grad(loss, argnums=places)(*args)
-
-    return gradient
 
 
 def _compare(function: Any, made: Case, axes: Any) -> None:
@@ -55,7 +36,7 @@ def test_values_are_those_of_static_programs(made: Case) -> None:
 
 @pytest.mark.parametrize("made", [made for made in CASES if made.gradient], ids=lambda made: made.name)
 def test_gradients_are_those_of_static_programs(made: Case) -> None:
-    _compare(_gradient(made), made, {f"args.{place}": axes for place, axes in enumerate(made.axes.values())})
+    _compare(gradient_of(made), made, {f"args.{place}": axes for place, axes in enumerate(made.axes.values())})
 
 
 def topk_of_few(x):
@@ -102,17 +83,6 @@ def test_a_size_that_does_not_fit_stops_the_program_with_the_line(function: Any,
     assert message in str(caught.value) and f"in {function.__name__}" in str(caught.value)
 
 
-def without_the_last(x):
-    return st.sum(x[: -x.shape[0]])
-
-
-def test_a_slice_that_counts_from_the_end_by_a_size_is_refused() -> None:
-    """`x[:-n]` is empty where n is 0: no expression of sizes."""
-    with pytest.raises(ShapeError, match="a bound of a slice, -N, is negative") as caught:
-        st.function(dims={"x": "N <= 40"})(without_the_last)(np.arange(6.0))
-    assert "x[: x.shape[0] - n]" in str(caught.value)
-
-
 def beyond_a_size(x, y):
     return st.normalize(x * 2.0, axis=0)[y.shape[0] :]
 
@@ -122,3 +92,15 @@ def test_a_result_holds_no_value_that_may_be_larger() -> None:
     program = st.function(dims={"x": ("N <= 40", 3), "y": "M <= 40"})(beyond_a_size).stage(np.ones((9, 3)), np.ones(4))
     (outcome,) = run_sanitized(program._artifact, [((np.ones((9, 3)), np.ones(9), 9, 9), ())])
     assert outcome.error is None and outcome.results[0].shape == (0, 3)
+
+
+def pooled(x):
+    return st.max_pool2d(x, 3, stride=2)
+
+
+def test_loops_over_sizes_are_never_inlined() -> None:
+    """Among the variables of the caller the indices of the loops would not stay in registers."""
+    x = np.ones((2, 3, 9, 9))
+    dynamic = st.function(dims={"x": (2, 3, "N <= 20", "M <= 20")})(pooled).stage(x)
+    assert "static __attribute__((noinline)) void max_pool2d(" in dynamic.source
+    assert "static void max_pool2d(" in st.function(pooled).stage(x).source

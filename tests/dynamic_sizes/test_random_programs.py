@@ -51,11 +51,24 @@ st.tensordot({a}, {a}, axes=([{k}], [{k}])) * 0.1
 {a}[..., m // 2 :]
 {a}[2:-2]
 st.tensor_split({a}, 3, axis={k})[1]
+st.sum({a}[1:] * {a}[: max({a}.shape[0] - 1, 0)], axis=0) if {a}.shape[0] > 0 else {a}[0] * 1.0
+st.astype(st.astype({a} * 10.0, st.i64) // 3 + n * m - {a}.shape[{k}], st.f64) * 0.1
+st.astype(st.astype({a}, st.f32) * 0.5, st.f64)
+st.reshape({a}, ({a}.shape[0], -1)) * (n + 2 * m)
+st.repeat({a}, 2, axis={k})[1:-1]
+st.argsort({a}, axis={k}) * 0.5 + {a}
+st.jvp(lambda v: st.sin(v) * st.sum(v, axis={k}, keepdims=True), ({a},), ({a} * 0.5,))[1]
+st.grad(lambda v: st.sum(st.tanh(v) * st.sum(v * v, axis={k}, keepdims=True)))({a})
+st.checkpoint(lambda v: st.sin(v) + st.cumsum(v, axis={k}))({a})
 st.vmap(lambda row: row[::-1] * st.sum(row))(st.stack([{a}, {a}], axis=1))
 """.strip().splitlines()
 LOOPS = (
     "{v} = {a} * 1.0\n    for i in st.range(n // 2):\n        {v} = {v} * 0.9 + i",
     "{v} = st.zeros({a}.shape[1:], dtype=st.f64)\n    for row in {a}:\n        {v} = {v} * 0.5 + st.sin(row)",
+    "{v} = st.tanh({a}) * 4.0\n    while st.sum({v} * {v}) > n + m + 1:\n        {v} = {v} * 0.5",
+    "{v} = st.zeros({a}.shape, dtype=st.f64)\n    for i in st.range({a}.shape[0]):\n        if i % 2 == 0:\n"
+    "            {v} = st.set_item({v}, i, {a}[i] * 2.0)\n        else:\n"
+    "            {v} = st.set_item({v}, i, {v}[i - 1] + {a}[i])",
     "if n > m // 2:\n        {v} = {a} * 2.0\n    else:\n        {v} = {a} - 1.0",
 )
 

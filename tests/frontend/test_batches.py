@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import staged as st
-from staged.errors import StagedValueError, StagingError
 from tests.frontend.harness import Case, checks_of, ir, ops
 
 M = np.linspace(-1.0, 2.0, 14, dtype=np.float32).reshape(7, 2)
@@ -69,6 +67,36 @@ def backwards(m):
     return total
 
 
+def backwards_from_a_rest(m):
+    total = m[0] * 0.0
+    for rows in reversed(st.batches(m, size=3, drop_last=False)):
+        total = total * 0.5 + rows.sum(axis=0)
+    return total
+
+
+def zipped_with_a_number_of_iterations(m, n):
+    total = 0.0
+    for rows, i in zip(st.batches(m, size=3, drop_last=False), range(n)):
+        total = total * 0.5 + rows.sum() * (i + 1)
+    return total
+
+
+def number_of_batches(m):
+    rest = st.batches(m, size=3, drop_last=False)
+    return len(rest) * 10 + len(st.batches(m, size=3)), [rows.shape[0] for rows in rest]
+
+
+def rest_with_else(m, limit):
+    total = 0.0
+    for rows in st.batches(m, size=3, drop_last=False):
+        if rows.shape[0] < 3 and rows.sum() > limit:
+            break
+        total = total + rows.sum()
+    else:
+        total = total * 10.0
+    return total
+
+
 def rest_that_continues_and_returns(m, limit):
     total = 0.0
     for rows in st.batches(m, size=3, drop_last=False):
@@ -119,6 +147,10 @@ CASES = [
     Case(numbered_with_a_rest, [(M, Y)], wrt=(0, 1)),
     Case(zipped_with_a_rest, [(M, Y)], wrt=(0, 1)),
     Case(backwards, [(M,)], wrt=(0,)),
+    Case(backwards_from_a_rest, [(M,)], wrt=(0,)),
+    Case(zipped_with_a_number_of_iterations, [(M, 0), (M, 2), (M, 3), (M, 9)], wrt=(0,)),
+    Case(number_of_batches, [(M,)]),
+    Case(rest_with_else, [(M, 0.0), (M, 100.0)], wrt=(0,)),
     Case(rest_that_continues_and_returns, [(M, -1.0), (M, 0.7), (M, 2.5), (M, 100.0)], wrt=(0,)),
     Case(rest_of_nothing, [(M,)], wrt=(0,)),
     Case(epochs, [(M, Y, 0), (M, Y, 1), (M, Y, 3)], wrt=(0, 1)),
@@ -128,29 +160,11 @@ CASES = [
 test_programs, test_gradients = checks_of(CASES)
 
 
-def test_the_rest_is_no_second_loop() -> None:
+def test_the_rest_is_no_second_copy_of_the_body() -> None:
     names = ops(ir(with_a_rest, M, Y))
     assert names.count("for") == 1 and names.count("dynamic_slice") == 2
+    assert "it may be 0 to" not in st.function(with_a_rest).stage(M, Y).source, "the size needs no check"
 
 
-def test_reversed_batches_with_a_rest_are_refused() -> None:
-    def f(m):
-        for rows in reversed(st.batches(m, size=2, drop_last=False)):
-            m = m + rows.sum()
-        return m
-
-    with pytest.raises(StagingError, match="the smaller batch would come first") as caught:
-        ir(f, M)
-    assert "drop_last=True" in caught.value.hint
-    with st.eager(), pytest.raises(StagingError, match="the smaller batch would come first"):
-        st.function(f)(M)
-
-
-def test_zip_of_a_rest_with_a_staged_length_is_refused() -> None:
-    def f(m, n):
-        for rows, i in zip(st.batches(m, size=2, drop_last=False), st.range(n)):
-            m = m + rows.sum()
-        return m
-
-    with pytest.raises(StagedValueError, match="needs lengths that are known while staging"):
-        ir(f, M, 3)
+def test_batches_that_divide_the_rows_have_a_static_size() -> None:
+    assert "dim" not in ops(ir(with_a_rest, M[:6], Y[:6])) and "dim" not in ops(ir(with_a_rest, M[:2], Y[:2]))

@@ -343,7 +343,8 @@ def test_modules_that_are_loaded_again(tmp_path: Any, monkeypatch: pytest.Monkey
 
 def test_a_function_with_many_programs_says_what_varies(monkeypatch: pytest.MonkeyPatch) -> None:
     interpret(monkeypatch)
-    power, total = st.function(lambda x, n: x * n, static=("n",)), st.function(lambda x: st.sum(x))
+    power = st.function(lambda x, n: x * n, static=("n",))
+    total = st.function(dims="static")(lambda x: st.sum(x))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for n in range(20):

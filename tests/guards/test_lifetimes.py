@@ -197,7 +197,7 @@ def test_eight_threads_with_shapes_of_their_own(calls: int, monkeypatch: pytest.
     """Each gets what it asks for, no program is lost, and there is one for each shape."""
     interpret(monkeypatch)
     module = load_snippet("factor = [2.0]\ndef f(x):\n    return st.sum(x * factor[0])\n")
-    total = st.function(module.f)
+    total = st.function(module.f, dims="static")
     wrong: list[Any] = []
     start = threading.Barrier(8)
 

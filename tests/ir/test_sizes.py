@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import random
 
 import pytest
 
-from staged.ir.size_functions import substitute
-from staged.ir.sizes import Dim, UndecidedSizeError, bounds_of, dims_in, largest, smallest, value_of
+from staged.ir.size_functions import linear, parsed, substitute
+from staged.ir.size_questions import UndecidedSizeError
+from staged.ir.sizes import Dim, bounds_of, dims_in, largest, smallest, value_of
 
 N, M = Dim("N", max=64), Dim("M", max=5)
 
@@ -32,10 +34,20 @@ N, M = Dim("N", max=64), Dim("M", max=5)
         (smallest(M, 5), M, "M"),
         (smallest(N, largest(N - 1, 0)), largest(0, N - 1), "max(0, N - 1)"),
         (3 - N, -N + 3, "-N + 3"),
+        (((N - 1) // 2 + 3) // 2, (N + 5) // 4, "((N + 1) // 4) + 1"),
+        (largest(N - 2, 0) // 2, largest(N // 2 - 1, 0), "max((N // 2) - 1, 0)"),
+        (largest(largest(N - 2, 0) - smallest(N, 2), 0), largest(0, N - 4), "max(0, N - 4)"),
+        (largest(N + largest(M, 3), 4 - smallest(N, 5)), largest(N + M, N + 3, 4 - N), "max(-N + 4, M + N, N + 3)"),
     ],
 )
 def test_equal_sizes_have_one_normal_form(one, other, text):
     assert one == other and hash(one) == hash(other) and str(one) == text
+    assert parsed(ast.parse(text, mode="eval").body, {"N": N, "M": M}.__getitem__) == one
+
+
+def test_a_size_that_is_linear_in_one_dimension_gives_its_value():
+    assert linear(N) == (N, 1, 0) and linear(3 - 2 * N) == (N, -2, 3)
+    assert linear(N + M) is linear(N // 2) is linear(N * N) is linear(smallest(N, M)) is None
 
 
 def test_different_sizes_differ():

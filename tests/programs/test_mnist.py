@@ -111,6 +111,64 @@ def test_losses_are_pytorchs(name):
     np.testing.assert_allclose(in_f32[:20], expected[:20], rtol=1e-4)
 
 
+# ---- a last, smaller batch ------------------------------------------------------------------------
+
+
+def trained(images, labels, size, has_second_body):
+    """The losses and weights of one epoch with dropout, in random order; the last batch may be smaller."""
+    st.seed(3)
+    model = CNN(dtype=st.f64)
+    opt = optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    whole = images.shape[0] // size
+    losses = st.zeros(whole + 1, dtype=st.f64)
+
+    def step(x, y, number):
+        loss, grads = st.value_and_grad(lambda x, y: st.cross_entropy(model(x, dropout=0.5), y), wrt=model)(x, y)
+        opt.step(grads)
+        losses[number] = loss * x.shape[0]
+
+    if has_second_body:
+        order = st.random.permutation(images.shape[0])
+        for number in st.range(whole):
+            rows = order[number * size : number * size + size]
+            step(images[rows], labels[rows], number)
+        rows = order[whole * size :]
+        step(images[rows], labels[rows], whole)
+    else:
+        for number, (x, y) in enumerate(st.batches(images, labels, size=size, shuffle=True, drop_last=False)):
+            step(x, y, number)
+    return losses, model.state_dict()
+
+
+def assert_same_training(found, expected):
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-9)
+    for name, weight in expected[1].items():
+        np.testing.assert_allclose(found[1][name], weight, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("target", ["native", "c99"])
+def test_a_smaller_batch_is_trained_by_the_body_of_the_others(target):
+    """1,797 images in batches of 64: 28 batches, and 5 images."""
+    images, labels = (np.resize(each, (1797, *each.shape[1:])) for each in data(np.float64))
+    train = st.function(static=("size", "has_second_body"), target=target)(trained)
+    found, expected = (train(images, labels, 64, has_second_body) for has_second_body in (False, True))
+    assert_same_training(found, expected)
+    assert [program.calls for program in train.programs] == [1, 1]
+
+
+def test_a_smaller_batch_is_trained_by_the_body_of_the_others_on_a_device(device):
+    images, labels = (each[:10] for each in data(np.float64))
+
+    @st.function(target="portable")
+    def on_device(images, labels):
+        with st.with_backend(st.GPU, images, labels):
+            found = trained(images, labels, 4, has_second_body=False)
+        return found
+
+    expected = st.function(static=("size", "has_second_body"))(trained)(images, labels, 4, has_second_body=True)
+    assert_same_training(on_device(images, labels), expected)
+
+
 # ---- the example as a whole -----------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.errors import CacheError, CompilerError
+from staged.errors import CacheError, CompilerError, StagedError
 from staged.runtime import cache as cache_module
 from staged.runtime import compiler
 from staged.runtime.c import load
@@ -279,6 +280,70 @@ def test_listing_and_clearing(root):
     assert cache.entries() == [] and cache.size() == 0
     assert answer()[0] == 42  # what is loaded goes on
     assert load(ANSWER)()[0] == 42
+
+
+def put_texts(keys: str, ago: float = 3600.0) -> None:
+    """Texts of 1,000 bytes, stored and used some seconds ago, the first one first."""
+    for number, key in enumerate(keys):
+        default_cache().put_text(key * 16, "x" * 935)
+        used = time.time() - ago + number
+        with contextlib.suppress(FileNotFoundError):  # another process removed it
+            os.utime(default_cache().root / "texts" / (key * 16), (used, used))
+
+
+def texts() -> str:
+    return "".join(sorted(path.name[0] for path in (default_cache().root / "texts").iterdir()))
+
+
+def test_the_least_recently_used_entries_leave_a_full_cache(root, monkeypatch):
+    monkeypatch.setenv("STAGED_CACHE_SIZE", "10KB")
+    put_texts("0123456789")
+    assert texts() == "0123456789"
+    assert default_cache().get_text("0" * 16) is not None  # a use
+    put_texts("a")
+    assert texts() == "03456789a"
+    monkeypatch.setenv("STAGED_CACHE_SIZE", "0")
+    put_texts("bcdef")
+    assert texts() == "03456789abcdef"
+    monkeypatch.setenv("STAGED_CACHE_SIZE", "1 KiB")
+    answer = load(ANSWER)  # whose entry is larger than the limit
+    assert texts() == "0" and answer()[0] == 42 and load(ANSWER)()[0] == 42
+
+
+def test_only_a_write_beyond_the_limit_counts_the_files(root, monkeypatch):
+    monkeypatch.setenv("STAGED_CACHE_SIZE", "4000")
+    counted = []
+    shrink = Cache._shrink
+    monkeypatch.setattr(Cache, "_shrink", lambda cache, limit: counted.append(limit) or shrink(cache, limit))
+    put_texts("01")
+    assert counted == [4000]  # the first write, without a sum
+    default_cache().get_text("0" * 16)
+    put_texts("11")  # the sum is 4,000 now, the files have 2,000 bytes
+    assert counted == [4000]
+    put_texts("2")
+    assert counted == [4000] * 2 and texts() == "012"
+    (root / "size").write_text("many")
+    put_texts("3")
+    assert counted == [4000] * 3 and (root / "size").read_text() == "4000"
+
+
+def test_processes_that_fill_a_cache_together_keep_its_limit(root, monkeypatch):
+    monkeypatch.setenv("STAGED_CACHE_SIZE", "10KB")
+    put_texts("0")
+    code = "from tests.runtime.test_cache import put_texts\nfor _ in range(30): put_texts('123456')"
+    other = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+    while other.poll() is None:
+        put_texts("6789abcdef")
+    assert other.returncode == 0
+    monkeypatch.setattr(cache_module, "_IN_USE", 0.0)
+    put_texts("0" * 11)
+    assert 0 < default_cache().size() <= 10_000
+
+
+def test_a_limit_that_is_not_a_size_is_explained(root, monkeypatch):
+    monkeypatch.setenv("STAGED_CACHE_SIZE", "5 gigs")
+    with pytest.raises(StagedError, match="STAGED_CACHE_SIZE is not a size: '5 gigs'(?s:.*)512MiB or 4GB"):
+        load(ANSWER)
 
 
 def test_a_hit_is_fast(root):

@@ -105,3 +105,22 @@ def test_what_c_refuses_goes_the_long_way_and_leaves_its_slot() -> None:
         assert short(other) == "the long way"
         assert native._idle == [slot]
     assert short(X).tolist() == (X + 1).tolist()
+
+
+def test_an_input_of_any_size_that_shares_memory_with_a_variable_is_copied() -> None:
+    held = st.Variable(np.zeros(8))
+
+    def turn(x: Any) -> Any:
+        held.value = st.concat([x[::-1], held.value])[:8]
+
+    native = st.function(dims={"x": "N <= 8"})(turn).stage(np.ones(3))._native
+    taken: list[Any] = []
+    run = native.short([], lambda *values: taken.append(values) or native(*values))
+    assert run is not None
+    memory = np.arange(12.0)
+    run(memory[8:11], 3, memory[:8])
+    assert memory[:8].tolist() == [10, 9, 8, 0, 1, 2, 3, 4] and len(taken) == 1  # the first call has no idle slot
+    run(memory[8:12], 4, memory[:8])
+    assert memory[:8].tolist() == [11, 10, 9, 8, 10, 9, 8, 0] and len(taken) == 1
+    run(memory[7:11], 4, memory[:8])
+    assert memory[:8].tolist() == [10, 9, 8, 0, 11, 10, 9, 8] and len(taken) == 2

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from staged.backends.contract import BackEnd, Emitted, Planner
 from staged.base.artifact import Artifact
+from staged.ir.declaration import prims
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
@@ -44,11 +45,11 @@ class CublasCudnn(BackEnd):
         form = form_of(op.name, body)
         if form is None or form == Form():
             return form is not None
-        if any(dims_of(operand.type) for operand in op.operands):
+        if op.declared is prims.MATMUL and any(dims_of(operand.type) for operand in op.operands):
             # One of cuBLAS: cublasLt is given products of a fixed size. Of no rows, there is nothing to scale.
             terms = op.operands[0].tensor.shape[-2 if op.attrs.get("transpose_a", False) else -1]
             return form.is_linear and (isinstance(terms, int) or form.addend is None or form.beta == Scale(1.0))
-        return all(operand.tensor.size for operand in op.operands)  # empty products: libraries reject them
+        return all(operand.tensor.size != 0 for operand in op.operands)  # empty products: libraries reject them
 
     def library_ways(self, function: Function, options: DeviceOptions, machine: Machine) -> FindWay:
         """cuDNN's and cuSOLVER's ways for the composites of a function, and for primitives other than contractions,

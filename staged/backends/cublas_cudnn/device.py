@@ -66,6 +66,8 @@ class DevicePart:
     condition: str = ""
     checks: tuple[str, ...] = ()
     helpers: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    """The types of its fields, in full."""
     order: int = 0
     beside: tuple[tuple[str, int | None], ...] = ()
     """Device memory that it allocates besides the arena: description, and bytes; None if a library determines them."""

@@ -39,7 +39,7 @@ from staged.backends.cublas_cudnn.functions import (
     STORES,
     write_device_locals,
 )
-from staged.backends.cublas_cudnn.graph_text import GRAPH
+from staged.backends.cublas_cudnn.graph_text import graph_types
 from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC
 from staged.backends.cublas_cudnn.launches import DIM3, DIM3_OF, launcher, thread_launcher
 from staged.backends.cublas_cudnn.library.alignment import align_operands
@@ -324,9 +324,10 @@ class CudaFile(DeviceFile):
             w.text(wait_for_device(rows, count, needs_of(on_device), name))
         if calls:
             w.section("library calls")
-            for call in calls:
+            shared = distinct(text for call in calls for text in call.helpers)
+            for text in (*shared, *(call.text for call in calls)):
                 w.line()
-                w.text(call.text)
+                w.text(text)
         self.write_functions(w)
         if self.program.graphs.iterations:
             w.section("turns of loops")
@@ -362,7 +363,9 @@ class CudaFile(DeviceFile):
         w.line("#define KERNEL(name) ((const void *)name)")
         w.line("#endif")
         w.line()
-        for text in (*([GRAPH] if self.program.graphs.iterations else []), *self.program.stagings.types()):
+        of_parts = distinct(type for part in self.program.every_part() for type in part.types)
+        graphs = graph_types(self.program.graphs.iterations)
+        for text in (*of_parts, *graphs, *self.program.stagings.types()):
             w.text(text)
             w.line()
         write_struct(w, self.program.every_part())

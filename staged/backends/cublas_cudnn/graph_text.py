@@ -35,11 +35,13 @@ from staged.ir.nodes import Value
 from staged.ir.types import ALL_DTYPES, DType
 from staged.source import Position
 
-_SIZES = {f"{dtype.c_name} ": dtype.size for dtype in ALL_DTYPES if dtype.size < WORD}
+SIZES = "sizes"
+"""The parameter of a captured function with the sizes that its graph is for, in programs that find sizes."""
+_BYTES = {f"{dtype.c_name} ": dtype.size for dtype in ALL_DTYPES if dtype.size < WORD}
 
 
 def _size(c_type: str) -> int:
-    return _SIZES.get(c_type, WORD)
+    return _BYTES.get(c_type, WORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class Iteration:
     slices: dict[Value, Buffer] = field(default_factory=dict)
     """Values that libraries read at changing addresses, with the buffer that they are copied to."""
     slice_bytes: int = 0
+    sizes: list[Variable] = field(default_factory=list)
+    """The variables of the host with the sizes that a graph is for."""
 
     def __post_init__(self) -> None:
         self.names.used.add("rest_of_word")
@@ -102,13 +106,23 @@ class Iteration:
 
     @property
     def graph(self) -> str:
-        """The field of `Device` with its graph."""
-        return f"{self.name}_graph"
+        """The field of `Device` with its graph, or with the graphs of its last sizes."""
+        return f"{self.name}_graph{'s' if self.sizes else ''}"
+
+    @property
+    def forget(self) -> tuple[str, Expr]:
+        """The function that forgets what is in that field, and its argument."""
+        graphs = member("gpu", self.graph)
+        return ("forget_graphs", graphs) if self.sizes else ("forget_graph", Prefix("&", graphs))
 
     @property
     def nbytes(self) -> int:
         """The most bytes of the struct."""
         return sum(aligned(change.nbytes, WORD) for change in self.fields.values())
+
+    def known_sizes(self) -> list[Declare]:
+        """The declarations of these sizes in the function that is captured."""
+        return [Declare(size, Index(Name(SIZES), Literal(str(number)))) for number, size in enumerate(self.sizes)]
 
     def members(self) -> list[tuple[str, Expr]]:
         """The struct's declarations with their values, the largest first, up to whole words:
@@ -146,8 +160,59 @@ typedef struct {
 } Graph;
 """
 
+MOST_GRAPHS = 8
+"""Graphs of one run for different sizes: fewer than the sizes for which libraries keep plans."""
+
+_SIZED = """\
+
+// A graph for one set of sizes.
+typedef struct {{
+    Graph graph;
+    int64_t sizes[{count}];
+}} SizedGraph;
+"""
+
+SIZED_FUNCTIONS = f"""\
+static void forget_graphs(SizedGraph *all) {{
+    for (int number = 0; number < {MOST_GRAPHS}; ++number) {{
+        forget_graph(&all[number].graph);
+    }}
+}}
+
+// The graph for these sizes, which goes to the front. A new one replaces the graph that was used least
+// recently.
+static Graph *graph_of(SizedGraph *all, const int64_t *sizes, size_t nbytes) {{
+    int number = 0;
+    while (number < {MOST_GRAPHS - 1} && memcmp(all[number].sizes, sizes, nbytes) != 0) {{
+        ++number;
+    }}
+    SizedGraph found = all[number];
+    if (memcmp(found.sizes, sizes, nbytes) != 0) {{
+        forget_graph(&found.graph);
+        memcpy(found.sizes, sizes, nbytes);
+    }}
+    memmove(all + 1, all, (size_t)number * sizeof *all);
+    all[0] = found;
+    return &all[0].graph;
+}}
+"""
+
+
+def most_sizes(iterations: Sequence[Iteration]) -> int:
+    """The most sizes that a graph is for."""
+    return max((len(iteration.sizes) for iteration in iterations), default=0)
+
+
+def graph_types(iterations: Sequence[Iteration]) -> list[str]:
+    """The types of graphs."""
+    if not iterations:
+        return []
+    count = most_sizes(iterations)
+    return [GRAPH + (_SIZED.format(count=count) if count else "")]
+
+
 _REPEAT = """\
-typedef int Work({parameters});
+{work}
 
 // Does some work that repeats itself. The first time as it stands, when libraries load what they need; the second time
 // its calls are captured as a graph; from then on they are one launch.
@@ -220,13 +285,18 @@ extern "C" __global__ void __launch_bounds__(256) {name}_kernel(const {c_type} *
 _LAUNCH_COPY = """\
 // A thread for each element, up to 1024 blocks, whose threads then take further ones
 static cudaError_t launch_{name}(const Device *gpu, const {c_type} *const *from, {c_type} *const *to, int64_t count) {{
-    const int64_t blocks = (count + 255) / 256;
+    const int64_t blocks = (count + 255) / 256;{leave}
     void *values[] = {{&from, &to, &count}};
     const dim3 grid = st_dim3(blocks < 1024 ? (unsigned int)blocks : 1024);
     return cudaLaunchKernel(KERNEL({name}_kernel), grid, st_dim3(256), values, 0, gpu->stream);
 }}
 """
 
+
+_LEAVE = """
+    if (blocks == 0) {
+        return cudaSuccess;  // of no elements
+    }"""
 
 KNOWN = "graph_arguments"
 """The field of `Device` with the addresses in the caller's arguments that graphs know."""
@@ -264,7 +334,9 @@ def launchers(iterations: Sequence[Iteration], copied: Sequence[DType]) -> list[
         for iteration in iterations
         if iteration.fields
     ]
-    return [*sets, *(_LAUNCH_COPY.format(name=copy_name(dtype), c_type=dtype.c_name) for dtype in copied)]
+    leave = _LEAVE if most_sizes(iterations) else ""
+    copies = [_LAUNCH_COPY.format(name=copy_name(dtype), c_type=dtype.c_name, leave=leave) for dtype in copied]
+    return [*sets, *copies]
 
 
 # ---- the host's part ----------------------------------------------------------------------------
@@ -285,12 +357,22 @@ def types(iterations: Sequence[Iteration]) -> list[str]:
     return texts
 
 
+def repeated(iteration: Iteration, site: int, shared: Sequence[str], sizes: Variable | None) -> Expr:
+    """The call that does an iteration's work, with a graph for these sizes. `shared`: the arguments of its function."""
+    graph: Expr = Prefix("&", member("gpu", iteration.graph))
+    if sizes is not None:
+        graph = call("graph_of", member("gpu", iteration.graph), sizes, Prefix("sizeof ", sizes))
+    given = [each if each != SIZES else sizes or "NULL" for each in shared]
+    return call("repeat", "gpu", "host", site, graph, f"do_{iteration.name}", *given)
+
+
 def repeat_text(parameters: Sequence[str], names: Sequence[str]) -> str:
     """The functions that make, launch and forget graphs. `parameters` and `names`: of what their work takes."""
+    work = f"typedef int Work({', '.join(parameters)});"
     head = "static int repeat(const Device *gpu, st_host *host, int site, Graph *graph, Work *work, "
     return _REPEAT.format(
         head=wrapped(head + ", ".join(parameters[2:]) + ")"),
-        parameters=", ".join(parameters),
+        work=work if SIZES not in names else wrapped(work),
         arguments=", ".join(names),
     )
 
@@ -302,16 +384,21 @@ def parts(iterations: Sequence[Iteration], known: Mapping[str, int], offset: int
     `known`: the tables of the caller's addresses that they know, with the numbers of addresses.
     """
     found = []
+    most = most_sizes(iterations)
     for name, count in known.items():
         field = Field(f"const void *{name}[{count}];", "addresses that graphs know", WORD * count)
         found.append(DevicePart((field,), (), ()))
     for iteration in iterations:
-        fields, opens = [Field(f"Graph {iteration.graph};", "", 2 * WORD)], []
+        graph = Field(f"Graph {iteration.graph};", "", 2 * WORD)
+        if iteration.sizes:
+            graph = Field(f"SizedGraph {iteration.graph}[{MOST_GRAPHS}];", "", MOST_GRAPHS * (2 + most) * WORD)
+        fields, opens = [graph], []
         if iteration.fields:
             fields.append(Field(f"{iteration.type} *{iteration.name};", "what its kernels read of a turn"))
             opens.append(f"gpu->{iteration.name} = ({iteration.type} *)(void *)(gpu->memory + {offset});")
             offset += aligned(iteration.nbytes, DEVICE_ALIGNMENT)
-        found.append(DevicePart(tuple(fields), tuple(opens), (f"forget_graph(&gpu->{iteration.graph});",)))
+        forget, graphs = iteration.forget
+        found.append(DevicePart(tuple(fields), tuple(opens), (f"{forget}({graphs});",)))
     return found
 
 
@@ -337,6 +424,6 @@ def add_check_of_arguments(
     differ = [Infix("!=", call("memcmp", *copy), Literal("0")) for copy in copies]
     with code.branch(differ[0] if len(differ) == 1 else Junction("||", tuple(differ))):
         for iteration in iterations:
-            code.do("forget_graph", Prefix("&", member("gpu", iteration.graph)))
+            code.do(*iteration.forget)
         for copy in copies:
             code.do("memcpy", *copy)

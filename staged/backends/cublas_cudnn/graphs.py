@@ -15,6 +15,7 @@ need at the first call.
 A loop of known length in a run is called while the stream captures, so that the graph has the calls of all its
 iterations (`steps.py`). A value that depends on its index and differs between launches is an array in the struct.
 
+A graph is for one set of sizes. If the program finds sizes, a run has a graph for each of the last sets.
 Addresses of the caller's arrays on the device stay, call after call, or the graphs are made anew (`graph_arguments`).
 """
 
@@ -60,22 +61,22 @@ from staged.code.expr import (
     Items,
     Literal,
     Name,
-    Prefix,
     Variable,
     call,
-    member,
     size_of,
     substituted,
 )
 from staged.code.kernel_text import KernelText
 from staged.code.printer import print_body
 from staged.code.tree import CodeBuilder, Declare, Statement
-from staged.code.types import word
+from staged.code.types import INDEX, word
 from staged.code.unused import drop_unused_locals, names_used
+from staged.code.uses import mentioned
 from staged.code.writer import Names, Writer
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
+from staged.ir.sizes import product
 from staged.ir.storage import is_tensor
 from staged.ir.types import Device, DType, TensorType
 from staged.source import Position
@@ -115,6 +116,8 @@ class Graphs:
         self.loops: tuple[LoopStep, ...] = ()
         """The loops around the step that is written."""
         self.has_device_buffers = True
+        self.has_sizes = False
+        """Whether graphs may be for certain sizes: the program finds some."""
 
     # ---- the loop ----
 
@@ -124,9 +127,11 @@ class Graphs:
         """
         run: list[Step] = []
         calls, changing = 0, Changing()
+        sizes = {size for size in structure.sizes.values() if isinstance(size, Variable)}
+        self.captured |= sizes
         for step in steps:
             if isinstance(step, LoopStep):
-                step = captured_loop(step)
+                step = captured_loop(step, sizes)
                 add_lines(structure.code.body, step.before)
                 self.captured |= step.variables
             own_calls, own = count_calls([step]), self.changing(step, ())
@@ -138,7 +143,7 @@ class Graphs:
                 calls += own_calls
                 changing |= own
             elif isinstance(step, LoopStep):
-                self.captured -= step.variables
+                self.captured -= step.variables - sizes
                 self.write_loop(structure, step)
             else:
                 structure.code.comment("not in a graph: too much of what it reads differs between turns")
@@ -178,6 +183,9 @@ class Graphs:
             for step in steps:
                 self.write_step(structure, step, iteration)
         structure.last_where, structure.layer = None, layer
+        used = mentioned(inner)
+        found = dict.fromkeys(structure.sizes.values())
+        iteration.sizes = [size for size in found if isinstance(size, Variable) and size in used]
         self.work.append(self.function(iteration, inner, calls))
         site = structure.site_of(where)
         structure.where(where)
@@ -189,8 +197,10 @@ class Graphs:
             structure.code.add(Declare(local, values, is_const=not fills))
             structure.code.body += fills
             structure.code.do("CUDA_CHECK", site, call(f"launch_set_{iteration.name}", "gpu", local))
-        graph = Prefix("&", member("gpu", iteration.graph))
-        structure.try_(call("repeat", "gpu", "host", site, graph, f"do_{iteration.name}", *self.shared()))
+        sizes = Variable(structure.name("turn_sizes"), INDEX) if iteration.sizes else None
+        if sizes is not None:
+            structure.code.add(Declare(sizes, Items(tuple(iteration.sizes)), sizes=(Literal(""),)))
+        structure.try_(graph_text.repeated(iteration, site, self.shared(), sizes))
 
     def changing(self, step: Step, loops: tuple[LoopStep, ...]) -> Changing:
         """The values that a step inside of `loops` reads in the struct of its iteration.
@@ -254,17 +264,18 @@ class Graphs:
 
     def shared(self) -> list[str]:
         """The parameters of the functions of graphs besides the device and the host."""
-        return ["args", *(["d"] if self.has_device_buffers else [])]
+        return ["args", *(["d"] if self.has_device_buffers else []), *([graph_text.SIZES] if self.has_sizes else [])]
 
     def parameters(self) -> list[str]:
         """The parameters of a graph's function."""
         buffers = ["const DeviceBuffers *d"] if self.has_device_buffers else []
-        return ["const Device *gpu", "st_host *host", f"const {self.program.name}_args *args", *buffers]
+        sizes = [f"const int64_t *{graph_text.SIZES}"] if self.has_sizes else []
+        return ["const Device *gpu", "st_host *host", f"const {self.program.name}_args *args", *buffers, *sizes]
 
     def function(self, iteration: Iteration, body: Sequence[Statement], calls: int) -> str:
         """The function whose calls are captured: those noted since the last one."""
         w = Writer()
-        body = drop_unused_locals(body)
+        body = [*iteration.known_sizes(), *drop_unused_locals(body)]
         named = names_used(body)
         w.comment(f"{calls} calls of a loop's turn{iteration.lines}, captured as a graph")
         with w.block(f"static int do_{iteration.name}({', '.join(self.parameters())})"):
@@ -375,7 +386,7 @@ class Graphs:
             for number, (operand, text) in enumerate(zip(op.operands, inputs, strict=True))
             if is_tensor(operand) and number not in [begun for _, begun in kernel.begins_as]
         ]
-
+        sizes = inputs[len(inputs) - len(op.attrs.get("dims", ())) :]
         numbers = {
             factor_name(number): value if isinstance(value, Name | Literal) else Group(value)
             for number, value in enumerate(inputs[1:])
@@ -383,6 +394,7 @@ class Graphs:
         values = [substituted(factor, numbers) for factor in kernel.factors]
         return [
             *arrays,
+            *sizes,
             *(
                 self.address(iteration, c_type, value, hint)
                 for value, hint in zip(values, ("alpha", "beta"), strict=True)
@@ -424,9 +436,8 @@ class Graphs:
         site, c_type = structure.site_of(where), type.dtype.c_name
         if iteration is None or self.stays(target, source):
             self.note([target, source])
-            copy = call(
-                "cudaMemcpyAsync", target, source, size_of(type.size, c_type), "cudaMemcpyDeviceToDevice", STREAM
-            )
+            nbytes = size_of(type.size, c_type) if type.is_static else structure.nbytes(type)
+            copy = call("cudaMemcpyAsync", target, source, nbytes, "cudaMemcpyDeviceToDevice", STREAM)
         else:
             if type.dtype not in self.copied:
                 self.copied.append(type.dtype)
@@ -434,7 +445,7 @@ class Graphs:
                 self.address(iteration, f"const {c_type} *", source, "source"),
                 self.address(iteration, f"{c_type} *", target, "target"),
             )
-            copy = call(f"launch_copy_of_turn_{type.dtype}", "gpu", *given, type.size)
+            copy = call(f"launch_copy_of_turn_{type.dtype}", "gpu", *given, structure.extent(product(type.shape)))
         structure.code.do("CUDA_CHECK", site, copy)
 
     def note(self, arguments: Sequence[Expr]) -> None:
@@ -484,6 +495,7 @@ class Graphs:
             *graph_text.launchers(self.iterations, self.copied),
             *self.work,
             graph_text.repeat_text(self.parameters(), names),
+            *([graph_text.SIZED_FUNCTIONS] if any(iteration.sizes for iteration in self.iterations) else []),
         ]
 
     def parts(self, offset: int) -> list[DevicePart]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from staged.backends.cublas_cudnn import custom
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
-from staged.backends.cublas_cudnn.library import attention_graphs, operation_graphs
+from staged.backends.cublas_cudnn.library import attention_graphs, operation_graphs, plans
 from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.cublas_cudnn.library.instead import KernelsInstead
 from staged.backends.gpu.alignment import Alignments
@@ -41,7 +41,7 @@ class CudaLibrary:
         self.gpu = gpu
         self.names = names
         self.options = options
-        self.names.used |= CUDA.reserved | operation_graphs.NAMES | attention_graphs.NAMES
+        self.names.used |= CUDA.reserved | operation_graphs.NAMES | attention_graphs.NAMES | plans.NAMES
         self.site = site
         self.host = HostKernels(machine, names, site)
         self.nests = NestKernels(names, CUDA, gpu, site, options, alignments)

@@ -33,6 +33,7 @@ from staged.backends.cublas_cudnn.functions import (
     host_part,
     stores_part,
 )
+from staged.backends.cublas_cudnn.graph_text import SIZES
 from staged.backends.cublas_cudnn.graphs import Graphs
 from staged.backends.cublas_cudnn.kernels import CudaLibrary
 from staged.backends.cublas_cudnn.launches import launcher_of
@@ -64,6 +65,7 @@ from staged.backends.host.structure import ControlFlow
 from staged.code.expr import Expr, Place, call
 from staged.code.kernel_text import KernelText
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
+from staged.ir.declaration import prims
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, VariableRef, walk_ops
@@ -221,6 +223,10 @@ class CudaProgram(ProgramEmitter):
             structure.stagings = self.stagings
         if is_alone and function.options.graphs and not self.check_nan:
             structure.graphs = self.graphs
+            if any(op.declared is prims.DIM for op in walk_ops(function.block)):
+                self.graphs.has_sizes = True
+                self.names.used |= {"SizedGraph", "graph_of", "forget_graphs"}
+                structure.local_names.used.add(SIZES)
             self.graphs.has_device_buffers = any(buffer.device != CPU for buffer in plan.arena_buffers())
         structure.finite_checks = self.finite_checks
         structure.kernels_may_fail = self.kernels_may_fail

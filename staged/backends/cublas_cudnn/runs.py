@@ -40,7 +40,7 @@ from staged.ir.structure import (
     VARIABLE_WRITE,
 )
 from staged.ir.trips import constant_of, static_trip_count
-from staged.ir.types import CPU, SequenceType, TensorType, dims_of
+from staged.ir.types import CPU, SequenceType, TensorType
 from staged.ir.views import Loop
 
 _PASSIVE = (
@@ -112,7 +112,7 @@ def _is_repeated(op: Op, kernels: Mapping[Op, KernelText], plan: Plan) -> bool:
     if op.effects and not op.declared.is_opaque and op.declared not in (VARIABLE_READ, VARIABLE_WRITE):
         return False
     values = [value for value in (*op.operands, *op.results) if isinstance(value.type, TensorType)]
-    if any(dims_of(value.tensor) for value in values) or not _goes_on(op, kernels, plan):
+    if not _goes_on(op, kernels, plan):
         return False
     if op.declared.is_opaque:
         return op.device != CPU
@@ -147,9 +147,9 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText], plan: Plan) -> bool:
         kernel = kernels.get(op)
         if isinstance(kernel, LibraryCall):
             is_same = kernel.reading is not None or _takes_fixed_numbers(op)
-            return kernel.can_be_captured and not op.attrs.get("dims") and is_same
-        # Not one of the user's own, and none whose grid changes from iteration to iteration.
-        return op.device == CPU or type(kernel) is GpuKernel and kernel.launch is not None and not kernel.launch.grid
+            return kernel.can_be_captured and is_same
+        # Not one of the user's own.
+        return op.device == CPU or type(kernel) is GpuKernel and kernel.launch is not None
     if op.blocks or any(effect.kind == "io" for effect in op.effects):
         return False
     if op.declared in _PASSIVE or any(view_of(result) is not None for result in op.results):
@@ -173,11 +173,11 @@ def _writes(op: Op, kernels: Mapping[Op, KernelText], plan: Plan) -> bool:
 
 
 def _takes_fixed_numbers(op: Op) -> bool:
-    """Return whether the numbers that a library is given are written in the text: it reads them when it is called, once
-    for all.
+    """Return whether the numbers that a library is given are sizes, or written in the text: it reads them when it is
+    called, once for all launches of a graph.
     """
-    numbers = [operand for operand in op.operands if not is_tensor(operand)]
-    return all(value.made_by(prims.CONSTANT) for value in numbers)
+    given = op.operands[: len(op.operands) - len(op.attrs.get("dims", ()))]
+    return all(value.made_by(prims.CONSTANT) for value in given if not is_tensor(value))
 
 
 def _may_stop(op: Op, kernels: Mapping[Op, KernelText]) -> bool:

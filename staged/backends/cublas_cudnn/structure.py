@@ -56,7 +56,7 @@ from staged.ir.nodes import End, Op, Value, VariableRef
 from staged.ir.storage import root_of
 from staged.ir.transfers import Transfer
 from staged.ir.trips import static_range
-from staged.ir.types import CPU, Device, DType, FrameType, SequenceType, TensorType, dims_of
+from staged.ir.types import CPU, Device, DType, FrameType, SequenceType, TensorType
 from staged.source import Position
 
 DEVICE_BUFFERS = "d"
@@ -299,7 +299,7 @@ class CudaBody(BodyEmitter):
             return
         if not type.size:
             return
-        if self.steps is not None and not dims_of(type):
+        if self.steps is not None:
             self.note_copy(self.steps, target, source, type)
             return
         self.settle()

@@ -12,7 +12,7 @@ from staged.code.kernel_text import KernelText
 from staged.code.printer import print_function
 from staged.code.tree import Declare, Function, Parameter
 from staged.code.types import Space, pointer
-from staged.code.uses import mentioned
+from staged.code.uses import mentioned, with_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,15 @@ class GpuKernel(KernelText):
         return "" if self.launch is None else str(self.launch)
 
     def can_read(self, positions: Collection[int]) -> bool:
-        """Return whether it has such a form: the host must know the addresses of arrays that it copies before the
-        launch.
+        """Return whether it has such a form: the host must know the grid, and the addresses and sizes of arrays that it
+        copies before the launch.
         """
         if self.code is None or self.launch is None:
             return False
         given = {self.code.parameters[position].variable for position in positions}
-        return not any(copy.target in given or copy.source in given for copy in self.copies)
+        sizes = [copy.size for copy in self.copies] + ([] if self.launch.grid is None else [self.launch.grid])
+        known = {copy.target for copy in self.copies} | {copy.source for copy in self.copies} | {*with_parts(sizes)}
+        return given.isdisjoint(known)
 
     def reading(self, positions: Collection[int], name: str, dialect: GpuDialect) -> GpuKernel:
         """The same kernel, called `name`, with the arguments at `positions` found where an address of the device

@@ -36,25 +36,25 @@ from staged.ir.loops import (
     Store,
 )
 from staged.ir.nodes import Attrs, Op
-from staged.ir.sizes import Extent
-from staged.ir.types import bool_, bound, i32
+from staged.ir.sizes import Extent, surely
+from staged.ir.types import bool_, i32
 
 POOLING = (prims.MAX_POOL2D_BACKWARD, prims.AVG_POOL2D_BACKWARD)
 
 
-def _along(axis: Axis, stride: int = 1) -> Affine:
-    return Affine.of(axis, stride) if axis.extent > 1 else Affine()
+def _along(axis: Axis, stride: Extent = 1) -> Affine:
+    return Affine.of(axis, stride) if axis.size != 1 else Affine()
 
 
-def _bounds(index: Affine, lowest: Extent, count: int, extent: int) -> tuple[Bound, ...]:
+def _bounds(index: Affine, lowest: Extent, count: Extent, extent: Extent) -> tuple[Bound, ...]:
     """The check of an index with `count` values from `lowest` on, unless all of them are below `extent`."""
-    return () if lowest >= 0 and lowest + count <= extent else (Bound(index, extent),)
+    return () if surely(lambda: lowest >= 0 and lowest + count <= extent) else (Bound(index, extent),)
 
 
 class _Side:
     """One axis of the images: its elements by step and phase, and the windows over one of them."""
 
-    def __init__(self, name: str, extent: int, windows: int, kernel: int, stride: int, padding: int) -> None:
+    def __init__(self, name: str, extent: Extent, windows: Extent, kernel: int, stride: int, padding: int) -> None:
         self.extent, self.stride = extent, stride
         first = padding // stride  # steps before it are all in the padding
         self.step = Axis(f"{name}_step", -(-(extent + padding) // stride) - first)
@@ -65,8 +65,8 @@ class _Side:
         self.nth_window = Axis(f"{name}_window", over)
         self.window = _along(self.step) + _along(self.nth_window) + (first + 1 - over)
         """The window, of all along the axis."""
-        self.bounds = _bounds(self.element, self.element.offset, self.step.extent * stride, extent)
-        self.window_bounds = _bounds(self.window, self.window.offset, self.step.extent + over - 1, windows)
+        self.bounds = _bounds(self.element, self.element.offset, self.step.size * stride, extent)
+        self.window_bounds = _bounds(self.window, self.window.offset, self.step.size + over - 1, windows)
         # The window begins `(over - 1 - nth_window) * stride` rows before the step's first.
         inside = _along(self.phase) + _along(self.nth_window, -stride) + (over - 1) * stride
         self.kernel_bounds = _bounds(inside, 0, over * stride, kernel)
@@ -81,8 +81,8 @@ def pooling_as_gather(op: Op) -> Part | None:
         return None
     (pooling,) = op.blocks[0].ops
     attrs, nest = pooling.attrs, op.attrs["nest"]
-    n, channels, height, width = (bound(extent) for extent in attrs["input_shape"])
-    rows, columns = (bound(extent) for extent in pooling.operands[0].tensor.shape[2:])
+    n, channels, height, width = attrs["input_shape"]
+    rows, columns = pooling.operands[0].tensor.shape[2:]
     (ky, kx), (sy, sx), (py, px) = attrs["kernel"], attrs["stride"], attrs["padding"]
     # An element between those of a wide window looks there in vain: its place is compared.
     (apart_y, apart_x) = attrs.get("dilation", (1, 1))
@@ -116,11 +116,11 @@ def pooling_as_gather(op: Op) -> Part | None:
     if y.bounds or x.bounds:
         store = Guarded((*y.bounds, *x.bounds), (store,))
     # Neighbouring threads have neighbouring elements.
-    axes = tuple(axis for axis in (plane, y.step, y.phase, x.step, x.phase) if axis.extent > 1)
+    axes = tuple(axis for axis in (plane, y.step, y.phase, x.step, x.phase) if axis.size != 1)
     return Part(axes, (*body, store), ())
 
 
-def _is_apart(attrs: Attrs, height: int, width: int) -> bool:
+def _is_apart(attrs: Attrs, height: Extent, width: Extent) -> bool:
     """Return whether windows of 2 x 2 side by side fill the image: then each of them writes its own elements,
     in pairs."""
     sides = attrs["kernel"] == attrs["stride"] == (2, 2) and attrs["padding"] == (0, 0)

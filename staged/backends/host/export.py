@@ -131,7 +131,7 @@ def companions(artifact: Artifact) -> dict[str, str]:
         f"{name}_library.c": library_source(artifact),
         **weights_files(artifact),
         **(examples if all(parameter.device == "cpu" for parameter in artifact.parameters) else {}),
-        f"{name}_npy.h": npy_header(name),
+        f"{name}_npy.h": npy_header(name, artifact.parameters),
         f"{name}_arrays.h": arrays_header(artifact),
     }
 

@@ -14,14 +14,15 @@ from types import MappingProxyType
 from typing import Any
 
 from staged.backends.host.argument_fields import ArgumentField
+from staged.backends.host.parameter_sizes import Sizes
 from staged.base.artifact import Parameter, Role, event_fields, in_struct_order
 from staged.code.common_names import common_words
 from staged.code.support.host import HOST_DECLARATIONS
 from staged.code.support.team import team_declarations
-from staged.code.writer import Names, Writer, safe_comment
+from staged.code.writer import LONGEST, Names, Writer, safe_comment, wrapped
 from staged.ir.functions import every_function
-from staged.ir.nodes import Function, Op, VariableRef, walk_op, walk_ops
-from staged.ir.sizes import largest
+from staged.ir.nodes import Exported, Function, Op, VariableRef, walk_op, walk_ops
+from staged.ir.sizes import Dim, largest
 from staged.ir.storage import structural_blocks
 from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.trips import constant_of
@@ -39,13 +40,21 @@ def make_parameter(
     part: str = "",
     is_set_first: bool = False,
     key: str = "",
+    dim: Dim | None = None,
 ) -> Parameter:
-    """A parameter, in its field of the argument struct. A size below 0 is passed as 0; a check stops the program."""
-    shape = tuple([extent if isinstance(extent, int) else str(largest(extent, 0)) for extent in type.shape])
+    """A parameter, in its field of the argument struct. It may be the value of a `dim`.
+
+    A result's size below 0 is passed as 0; a check stops the program.
+    """
+    least = (0,) if role == "output" else ()
+    shape = tuple([extent if isinstance(extent, int) else str(largest(extent, *least)) for extent in type.shape])
     dtype: Any = type.dtype.name
+    is_size = dim is not None and dim.name == label
     return Parameter(
-        *(field.field, label, dtype, shape, role, scalar, str(device), written, part, 0, is_set_first),
+        *(field.field, label, dtype, shape, role, scalar, str(device), written, "size" if is_size else part, 0),
+        is_set_first=is_set_first,
         key=key,
+        most=(dim.max or 0) if dim is not None and is_size else 0,
         index=field.index,
         array=field.array,
     )
@@ -208,20 +217,44 @@ def size_macros(name: str, parameters: Sequence[Parameter]) -> dict[str, str]:
     return {each.place: macros[key_of(each)] for each in arrays}
 
 
-def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
-    macros = size_macros(name, parameters)
-    if not macros:
-        return
-    arrays = [parameter for parameter in parameters if parameter.place in macros]
-    pairs = any(DTYPES[parameter.dtype].is_complex for parameter in arrays)
-    w.comment("The number of elements of each argument and result" + (", two for a complex number." if pairs else "."))
-    for macro, size in {macros[each.place]: element_count(each) for each in arrays}.items():
-        w.line(f"#define {macro} {size}")
+def _write_dimensions(w: Writer, sizes: Sizes, relations: Sequence[str]) -> None:
+    w.comment(f"The bounds of dimensions. The caller sets each dimension in `{sizes.name}_args`, from 0 to its bound.")
+    for dim, macro in sizes.macros.items():
+        w.line(f"#define {macro} {dim.max}")
+    if relations:
+        w.comment("The program checks these relations, and stops with an error if one does not hold:")
+        for relation in relations:
+            w.comment(f"    {safe_comment(relation)}")
     w.line()
 
 
+def _write_sizes(w: Writer, sizes: Sizes) -> None:
+    macros = size_macros(sizes.name, sizes.parameters)
+    if not macros:
+        return
+    arrays = [parameter for parameter in sizes.parameters if parameter.place in macros]
+    pairs = any(DTYPES[parameter.dtype].is_complex for parameter in arrays)
+    sized = ", given its dimensions" if sizes.fields else ""
+    w.comment(f"The number of elements of each argument and result{sized}{', two for a complex number' * pairs}.")
+    for macro, (given, size) in {macros[each.place]: _count_macro(sizes, each) for each in arrays}.items():
+        line = f"#define {macro}{given} {size}"
+        w.text(line if len(line) <= LONGEST else f"#define {macro}{given}\n    {wrapped(size)}".replace("\n", " \\\n"))
+    w.line()
+
+
+def _count_macro(sizes: Sizes, array: Parameter) -> tuple[str, str]:
+    """The parameters and the value of the macro for the number of elements."""
+    dims = sizes.dims_of(array)
+    if not dims:
+        return "", str(element_count(array))
+    factors = [sizes.factor(extent) for extent in sizes.shape(array) if not isinstance(extent, int)]
+    rest = element_count(array)
+    product = " * ".join([*factors, *([str(rest)] if rest != 1 else [])])
+    return f"({', '.join(sizes.fields[dim].field for dim in dims)})", f"({product})"
+
+
 def element_count(array: Parameter) -> int:
-    """The number of elements of an array, two for a complex number."""
+    """The number of elements of an array, two for a complex number: of one with dimensions, where these are 1."""
     extents = [extent for extent in array.shape if isinstance(extent, int)]
     return math.prod(extents) * (2 if DTYPES[array.dtype].is_complex else 1)
 
@@ -235,6 +268,8 @@ def _row(layers: Sequence[Parameter]) -> tuple[str, str]:
     )
     if first.index is not None and not first.array:
         declaration += f"[{len(layers)}]"
+    if first.is_size:
+        return f"{declaration};", f"0 to {first.most}  dimension  {first.label}"
     kind = f"{first.dtype} " if DTYPES[first.dtype].is_complex else ""
     note = f"{kind}{shape_text(first.shape)}  {first.role}  {_paths([each.path for each in layers])}"
     if first.device != "cpu":
@@ -342,7 +377,7 @@ def header_text(
     is_iso_c: bool = False,
     departs: bool = False,
     explains: bool = False,
-    is_exported: bool = False,
+    exported: Exported | None = None,
     layers: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """The header of the program `name`; `release_comment` is about `NAME_release`, None where there is none. A program
@@ -366,7 +401,10 @@ def header_text(
         )
         w.line(f"#define {name.upper()}_ARENA_BYTES ((size_t){arena_bytes})")
         w.line()
-        _write_sizes(w, name, parameters)
+        sizes = Sizes(name, parameters)
+        if sizes.fields:
+            _write_dimensions(w, sizes, exported.relations if exported is not None else ())
+        _write_sizes(w, sizes)
         entries, types = struct_entries(parameters), Names()
         types.used.update(own_names(name), taken)
         for type in dict.fromkeys(layers.values()):
@@ -404,7 +442,7 @@ def header_text(
                 for line in lines[group.begin : group.end]:
                     w.line(line)
             w.line()
-        if is_exported and rows:
+        if exported is not None and rows:
             for line in ORDER:
                 w.comment(line)
         with w.block(f"typedef struct {name}_args", f" {name}_args;"):

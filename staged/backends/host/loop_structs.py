@@ -17,7 +17,10 @@ from staged.code.types import CType, Space, pointer, word
 from staged.code.writer import Names, c_identifier
 from staged.ir.buffers import Buffer, Plan
 from staged.ir.nodes import Function, Op
+from staged.ir.sizes import Size
 from staged.ir.storage import structural_ops, where_made
+from staged.ir.structure import FOR
+from staged.ir.trips import trip_count
 from staged.ir.types import SequenceType, TensorType
 from staged.ir.views import Loop
 from staged.source import Position
@@ -84,8 +87,8 @@ def loop_structs(function: Function, plan: Plan) -> list[LoopStruct]:
     of_threads = {buffer for shared in plan.shared.values() for buffer in shared.own}
     found, names = list[LoopStruct](), Names()
     for op in structural_ops(function.block):
-        if not op.declared.is_loop:
-            continue
+        if not op.declared.is_loop or isinstance(trip_count(op) if op.declared is FOR else None, Size):
+            continue  # setting the addresses of as many iterations as there may be takes longer than a short loop
         kept, count = dict[Buffer, Position | None](), 0
         for result, value in zip(Loop(op).collected, Loop(op).elements, strict=True):
             buffer, type = plan.sequences.get(result), result.type

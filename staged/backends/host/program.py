@@ -232,7 +232,7 @@ class ProgramEmitter:
                 self.machine.is_iso_c,
                 self.departs,
                 self.explains,
-                self.function.exported is not None,
+                self.function.exported,
                 self.layer_types,
             ),
             support=file.support,
@@ -433,7 +433,7 @@ class ProgramEmitter:
     def declare_parameters(self, structure: BodyEmitter) -> dict[Value, str]:
         function = self.function
         fields: dict[Value, str] = {}
-        sizes = {op.operands[0]: op.attrs["dim"].name for op in function.block.ops if op.declared is prims.DIM}
+        sizes = {op.operands[0]: op.attrs["dim"] for op in function.block.ops if op.declared is prims.DIM}
         for index, param in enumerate(function.params):
             path = function.param_paths[index] if index < len(function.param_paths) else param.hint or f"input_{index}"
             fields[param] = field = self.fields.fresh(path)
@@ -441,9 +441,8 @@ class ProgramEmitter:
                 self.constant_inputs.add(param, self.names.fresh(f"{self.name}_{field}"), function.param_data[index])
                 continue
             device = function.param_devices[index] if function.param_devices else CPU
-            part = "size" if path == sizes.get(param) else ""
-            is_scalar = not param.tensor.shape
-            made = make_parameter(ArgumentField(field), path, param.tensor, "input", is_scalar, device, part=part)
+            place, is_scalar, dim = ArgumentField(field), not param.tensor.shape, sizes.get(param)
+            made = make_parameter(place, path, param.tensor, "input", is_scalar, device, dim=dim)
             self.parameters.append(as_complex(made) if ("input", index) in function.complex_edges else made)
         has_structs = function.exported is None
         self.argument_fields.update(argument_fields(function.variables, self.fields, has_structs))

@@ -12,10 +12,12 @@ from staged.backends.host.body import BodyEmitter, placed
 from staged.backends.host.handles import Handles
 from staged.backends.host.residuals import Residuals
 from staged.code.expr import Conditional, Expr, Infix, Literal, Member, Name
+from staged.code.tree import If
 from staged.code.types import INDEX, Space, constants, pointer, scalar
 from staged.ir.buffers import Stack
 from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
+from staged.ir.sizes import bounds_of
 from staged.ir.storage import is_tensor
 from staged.ir.structure import VARIABLE_READ
 from staged.ir.trips import iteration_counters
@@ -69,6 +71,10 @@ class Sequences:
         slot = self.residuals.first_slot(chain.sequence, param.tensor)
         if slot != origin:
             self.body.copy(slot, origin, param.tensor)
+        if bounds_of(chain.trips)[0] < 1:
+            with self.body.code.nested() as inner:
+                self.body.copy(self.body.pointer(chain.final), origin, param.tensor)
+            self.body.code.add(If(Infix("==", self.body.extent(chain.trips), Literal("0")), tuple(inner)))
 
     def pass_on(self, pairs: Iterable[tuple[Value, Value]]) -> None:
         """At the end of an iteration: the addresses that the next one begins with, by the loop's parameters."""
@@ -90,7 +96,7 @@ class Sequences:
             chain = self.body.plan.chained.get(param)
             if chain is not None:
                 trip = self.body.loop_trip[op]
-                is_inside = Infix("<", trip, Literal(str(chain.trips - 1)))
+                is_inside = Infix("<", trip, self.body.extent(chain.trips - 1))
                 slot = self.residuals.slot(op, chain.sequence, chain.next.type, further=1)
                 place = Conditional(is_inside, slot, self.body.pointer(chain.final))
                 name = self.body.name(chain.next.name)

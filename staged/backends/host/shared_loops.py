@@ -140,7 +140,7 @@ class PartText:
 
 def finish_part(
     body: BodyEmitter, op: Op, names: PartNames, shared: SharedLoop, loop: For
-) -> tuple[str, tuple[Name, ...]]:
+) -> tuple[str, tuple[Variable, ...]]:
     """Write the function of a loop; returns its name, and what it is called with."""
     phase = "_backward" if op.where is not None and op.where.phase == "backward" else ""
     index = re.sub(r"_[0-9]+$", "", str(loop.index))
@@ -165,7 +165,7 @@ def finish_part(
     about = f"iterations of `{index}`, which threads share: none touches what another one writes"
     own, text = with_short_names(parameters, (*statements, kept), body.local_names)
     body.text.parts.append(PartText((*where, about), function, own, names, text))
-    return function, tuple(map(Name, taken))
+    return function, tuple(Variable(name, type) for name, type in taken.items())
 
 
 def _from_outside(body: Sequence[Statement]) -> list[Variable]:

@@ -67,15 +67,16 @@ class Values:
         return rank(value.hint) < OWN or use[1]
 
     def emit_dim(self, op: Op) -> None:
-        """The size of a dimension, checked unless that has been done: what its arrays have room for is known."""
+        """The size of a dimension, checked unless that has been done or its range shows that it fits."""
         dim: Dim = op.attrs["dim"]
         value = op.result
         self.body.where(op.where)
         size = self.body.local(value.hint or dim.name, INDEX, self.body.scalar(op.operands[0]))
         self.body.scalars[value] = self.body.sizes[dim] = size
-        if not op.effects:
-            return
         most = op.attrs["most"]
+        span = self.body.ranges.of(op.operands[0])
+        if not op.effects or span is not None and 0 <= span[0] and span[1] <= most:
+            return
         ends = Infix("<", size, Literal("0")), Infix(">", size, Literal(str(most)))
         with self.body.code.branch(Junction("||", ends)):
             message = Literal(c_string(f"dimension `{dim.name}` is %lld, it may be 0 to {most}"))

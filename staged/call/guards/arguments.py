@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -16,8 +16,8 @@ import numpy as np
 
 from staged.call.guards.check import Writer
 from staged.call.guards.expected import expected_argument, held, same
-from staged.ir.size_functions import as_text
-from staged.ir.sizes import Dim
+from staged.ir.size_functions import as_text, renamed
+from staged.ir.sizes import Dim, Extent, value_of
 from staged.ir.types import TensorType, shape_text
 
 Access = tuple[str | tuple[Any], ...]
@@ -69,15 +69,24 @@ class SizeOf:
     argument: int
     axis: int
     factor: int = 1
-    offset: int = 0
+    offset: Extent = 0
+    least: int = 0
 
-    def value(self, shape: Sequence[int]) -> int:
-        """The size, given the shape of the argument."""
-        return (shape[self.axis] - self.offset) // self.factor
+    def value(self, shape: Sequence[int], dims: Mapping[Dim, int]) -> int:
+        """The size, given the shape of the argument and the dimensions before this one."""
+        return (shape[self.axis] - value_of(self.offset, dims)) // self.factor
 
-    def text(self, array: str) -> str:
-        """The size as Python."""
-        return f"({array}.shape[{self.axis}] - {self.offset}) // {self.factor}"
+    def text(self, array: str, names: Mapping[str, str]) -> str:
+        """The size as Python, with names for the dimensions before this one."""
+        return f"({array}.shape[{self.axis}] - ({as_text(self.offset, names)})) // {self.factor}"
+
+
+def sizes_of(sizes: Iterable[SizeOf], shapes: Callable[[int], Sequence[int]]) -> dict[Dim, int]:
+    """The dimensions of a call, given the shape of each argument."""
+    found: dict[Dim, int] = {}
+    for size in sizes:
+        found[size.dim] = size.value(shapes(size.argument), found)
+    return found
 
 
 def write_arguments(
@@ -86,6 +95,7 @@ def write_arguments(
     keywords: tuple[str, ...],
     parts: Iterable[tuple[Access, Part]],
     sizes: Sequence[SizeOf] = (),
+    relations: Iterable[str] = (),
 ) -> tuple[list[str], list[str]]:
     """Compare the arguments; return the expressions for the staged leaves, in the order of the trace, and for sizes."""
     writer.label = "the number of arguments given by place"
@@ -107,23 +117,30 @@ def write_arguments(
             _write_node(writer, text, part.given)
         else:
             writer.expect(text, expected_argument(part.given))
-    return inputs, _write_sizes(writer, inputs, staged, sizes)
+    return inputs, _write_sizes(writer, inputs, staged, sizes, relations)
 
 
 def _write_sizes(
-    writer: Writer, inputs: Sequence[str], leaves: Sequence[Argument], sizes: Sequence[SizeOf]
+    writer: Writer,
+    inputs: Sequence[str],
+    leaves: Sequence[Argument],
+    sizes: Sequence[SizeOf],
+    relations: Iterable[str],
 ) -> list[str]:
     """Find the dimensions and compare the shapes that have some; return the expressions for the sizes."""
     names: dict[str, str] = {}
     for size in sizes:
         writer.label = f"the size `{size.dim}` of the argument `{leaves[size.argument].name}`"
-        found = names[str(size.dim)] = writer.local(size.text(inputs[size.argument]))
-        writer.refuse(f"not 0 <= {found} <= {size.dim.max}")
+        found = names[str(size.dim)] = writer.local(size.text(inputs[size.argument], names))
+        writer.refuse(f"not {size.least} <= {found} <= {size.dim.max}")
     for text, leaf in zip(inputs, leaves, strict=True):
         if not leaf.type.is_static:
             writer.label = f"the shape of the argument `{leaf.name}`"
             shape = shape_text([as_text(extent, names) for extent in leaf.type.shape])
             writer.refuse(f"{text}.shape != {shape}")
+    for relation in relations:
+        writer.label = f"the relation {relation} of sizes"
+        writer.refuse(f"not {renamed(relation, names)}")
     return list(names.values())
 
 

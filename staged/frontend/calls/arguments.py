@@ -21,6 +21,7 @@ from staged.frontend.values import trees
 from staged.frontend.values.join import number_type
 from staged.ir.types import TensorType, dtype_of
 from staged.ops.array import Array
+from staged.ops.assumptions import Assumptions
 from staged.ops.interchange import elements, is_offered
 from staged.ops.promote import check_class, is_number
 from staged.source import here
@@ -59,6 +60,8 @@ class Arguments:
     placed: list[Placed]
     sizes: tuple[SizeOf, ...] = ()
     """The dimensions of the arguments."""
+    assumptions: Assumptions | None = None
+    """Those about found dimensions."""
 
     @cached_property
     def staged(self) -> tuple[Argument, ...]:

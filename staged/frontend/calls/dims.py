@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 
 from staged.call.guards.arguments import Argument, Part, SizeOf
-from staged.errors import ShapeError
+from staged.errors import ArgumentError, ShapeError
 from staged.frontend.calls.arguments import Arguments
-from staged.ir.size_functions import substitute
-from staged.ir.sizes import Dim, Extent, UndecidedSizeError, dims_in, largest, smallest, terms_of, value_of
+from staged.ir.size_functions import linear, parsed, substitute
+from staged.ir.size_questions import UndecidedSizeError
+from staged.ir.sizes import Dim, Extent, dims_in, value_of
 from staged.ir.types import TensorType
 from staged.ops.annotation import ArrayAnnotation
 
@@ -40,6 +41,8 @@ class Declared:
 
     axes: Mapping[str, Axes]
     """By the path of the argument."""
+    is_all: bool = False
+    """True if no other axes are detected: `dims="static"`."""
 
     def bind(self, arguments: Arguments) -> Arguments:
         """Arguments whose types have the dimensions, with a bound for each.
@@ -75,7 +78,7 @@ class _Sizes:
             source = None if wanted is None else _source(wanted, place, axis)
             if source is not None and source.dim.name not in self.values:
                 self.sources[source.dim.name] = source
-                self.values[source.dim.name] = source.value(shape)
+                self.values[source.dim.name] = source.value(shape, {})
 
     def bound(self, arguments: Arguments) -> Arguments:
         """Check all sizes, choose bounds, and put the dimensions into the types."""
@@ -135,13 +138,8 @@ class _Sizes:
 
 def _source(wanted: Extent, argument: int, axis: int) -> SizeOf | None:
     """The source of a dimension in an axis of size `N` or `a * N + b`; None for other sizes."""
-    terms = terms_of(wanted)
-    offset = terms.pop((), 0)
-    if len(terms) != 1:
-        return None
-    ((monomial, factor),) = terms.items()
-    dim = monomial[0]
-    return SizeOf(dim, argument, axis, factor, offset) if len(monomial) == 1 and isinstance(dim, Dim) else None
+    found = linear(wanted)
+    return None if found is None else SizeOf(found[0], argument, axis, *found[1:])
 
 
 def rounded(size: int) -> int:
@@ -152,11 +150,15 @@ def rounded(size: int) -> int:
     return -(-size // step) * step
 
 
-def declared_of(function: Callable[..., Any], dims: Mapping[str, Any]) -> Declared:
+def declared_of(function: Callable[..., Any], dims: Mapping[str, Any] | str) -> Declared:
     """The declarations of a function: its annotations, and `dims` of `st.function`.
 
     Raises: ShapeError for a declaration that is not valid.
     """
+    if isinstance(dims, str) and dims != "static":
+        raise ArgumentError(
+            f'`dims` must be a dict or "static", got {dims!r}', hint='declare axes by argument: dims={"x": ("N", 3)}'
+        )
     axes: dict[str, Axes] = {}
     for name, annotation in getattr(function, "__annotations__", {}).items():
         if isinstance(annotation, str) and "Array[" in annotation:
@@ -164,9 +166,9 @@ def declared_of(function: Callable[..., Any], dims: Mapping[str, Any]) -> Declar
                 annotation = eval(annotation, getattr(function, "__globals__", {}))
         if isinstance(annotation, ArrayAnnotation):
             axes[name] = tuple(map(extent_of, annotation.axes))
-    for name, given in dims.items():
+    for name, given in () if isinstance(dims, str) else dims.items():
         axes[name] = tuple(map(extent_of, (given,) if isinstance(given, str | int) else given))
-    return Declared(axes)
+    return Declared(axes, isinstance(dims, str))
 
 
 def extent_of(given: Any) -> Extent | None:
@@ -192,31 +194,8 @@ def _parsed(text: str) -> Extent:
                 return Dim(name, most)
             case ast.Compare(ast.Name(id=name), [ast.Lt()], [ast.Constant(value=int() as most)]):
                 return Dim(name, most - 1)
-        return _expression(tree)
+        return parsed(tree, Dim)
     except (SyntaxError, ValueError, KeyError, AttributeError, UndecidedSizeError):
         raise ShapeError(
             f"{text!r} is not the size of an axis", hint='write "N", "N <= 512", "2 * N + 1" or "max(N, 3)"'
         ) from None
-
-
-def _expression(tree: ast.expr) -> Extent:
-    match tree:
-        case ast.Name(id=name):
-            return Dim(name)
-        case ast.Constant(value=int() as number) if type(number) is int:
-            return number
-        case ast.BinOp(left=left, op=op, right=right):
-            one, other = _expression(left), _expression(right)
-            return _OPERATIONS[type(op)](one, other)
-        case ast.Call(func=ast.Name(id=name), args=args):
-            return {"min": smallest, "max": largest}[name](*map(_expression, args))
-    raise ValueError
-
-
-_OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Extent]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
-}

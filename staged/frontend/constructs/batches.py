@@ -11,6 +11,8 @@ from staged.errors import ShapeError, StagedValueError, StagingError
 from staged.frontend.constructs.iterables import Reversed, StagedIterable
 from staged.frontend.trace.context import current_trace
 from staged.frontend.trace.notes import Notes
+from staged.frontend.values.dimensions import dim
+from staged.frontend.values.size_questions import as_numbers
 from staged.ir.declaration import prims
 from staged.ir.names import LibraryName, has_name
 from staged.ir.types import i64
@@ -18,6 +20,8 @@ from staged.library.draws.random import permutation
 from staged.ops.array import Array, StagedArray, static_hint
 from staged.ops.choice import astype
 from staged.ops.context import bind, current_context
+from staged.ops.dimension import as_extent
+from staged.ops.elementwise import minimum
 from staged.ops.index import take
 from staged.ops.promote import as_array
 from staged.ops.subscript import get_item
@@ -72,16 +76,19 @@ class Batches(StagedIterable):
         self.order: Any = None
         left = self.rows % self.size
         trace = current_trace()
-        if trace is not None and left and drop_last:
+        if trace is not None and isinstance(left, int) and left and drop_last:
             trace.of(Notes).texts.append(f"batches of {size} drop the last {left} of {self.rows} rows (drop_last=True)")
 
     @property
     def length(self) -> Any:
-        return self.rows // self.size
+        return as_numbers((self.rows if self.drop_last else self.rows + self.size - 1) // self.size)
+
+    def __staged_len__(self) -> Any:
+        return self.length
 
     def __len__(self) -> int:
         """The number of batches."""
-        return int(self.rows // self.size) + (1 if self.rows % self.size and not self.drop_last else 0)
+        return int(self.length)
 
     def begin(self) -> None:
         if self.shuffle:
@@ -102,29 +109,25 @@ class Batches(StagedIterable):
         row = index * self.size
         if isinstance(row, StagedArray) and not has_name(row.value.hint):
             row.value.hint = LibraryName("row")
-        return self._rows(row, self.size)
+        return self._rows(row, self._count(row))
 
-    @property
-    def has_tail(self) -> bool:
-        return not self.drop_last and bool(self.rows % self.size)
+    def _count(self, start: Any) -> Any:
+        """The number of rows of the batch from row `start` on: a dimension if the last batch may be smaller."""
+        if self.drop_last or self.rows % self.size == 0:
+            return self.size
+        if not isinstance(start, StagedArray):
+            return min(self.size, self.rows - int(start))
+        if isinstance(self.rows, int) and self.rows < self.size:
+            return self.rows
+        return as_extent(dim("rows", minimum(as_numbers(self.rows) - start, self.size), max=self.size))
 
     def reverse(self) -> StagedIterable:
-        if self.has_tail:
-            raise StagingError(
-                "`reversed` of batches with `drop_last=False` cannot be staged: the smaller batch would come first",
-                where=here(),
-                hint="use `drop_last=True`, or reverse the arrays (`x[::-1]`)",
-            )
         return Reversed(self)
 
     def __reversed__(self) -> Iterator[Any]:
         return iter(self.reverse())
 
-    def tail(self) -> list[Any]:
-        left = self.rows % self.size
-        return [self._rows(self.rows - left, left)] if self.has_tail else []
-
-    def _rows(self, start: Any, count: int) -> Any:
+    def _rows(self, start: Any, count: Any) -> Any:
         if self.shuffle:
             chosen = _window(self.order, start, count)
             if isinstance(chosen, StagedArray):
@@ -141,7 +144,7 @@ def _as_array(array: Any) -> Any:
     return np.asarray(array)
 
 
-def _window(array: Any, start: Any, count: int) -> Any:
+def _window(array: Any, start: Any, count: Any) -> Any:
     """`array[start:start + count]`, in range by construction, so nothing needs checking."""
     if isinstance(start, StagedArray):
         array = as_array(array)
@@ -160,7 +163,7 @@ def batches(
     Shapes: arrays with equal first dimensions (N, ...); yields (size, ...) of each, or the array itself for one
     argument. With `shuffle`, the rows come in an order drawn anew each time the loop starts, from `generator` or the
     default one, with `seed` in place of its seed. The N % size rows left over are dropped (with a note), or with
-    `drop_last=False` come last as a smaller batch. Raises: ShapeError for different first dimensions; StagingError for
-    a size below 1.
+    `drop_last=False` come last as a smaller batch; `x.shape[0]` is then an integer of the program, in one body for all
+    batches. Raises: ShapeError for different first dimensions; StagingError for a size below 1.
     """
     return Batches(*arrays, size=size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator)

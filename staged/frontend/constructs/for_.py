@@ -12,8 +12,6 @@ from staged.frontend.constructs.loops import (
     LoopNames,
     LoopTarget,
     StagedLoop,
-    finish,
-    run_iterations,
     run_static,
     with_else,
 )
@@ -129,9 +127,8 @@ def record_for(
     word: str,
     names: LoopNames,
 ) -> Signal | None:
-    """One loop of the program over `staged`, then the elements that differ in shape from those in it, then `orelse`."""
+    """One loop of the program over `staged`, then `orelse`."""
     where = here()
-    what = f"the loop at line {where.line if where else 0}"
     given = staged.bounds()
     is_known = all(isinstance(bound, int) for bound in given)
     is_empty = is_known and not range(*given)
@@ -139,7 +136,7 @@ def record_for(
     ends: frozenset[EndKind] = frozenset({"yield", "continue", "break"} if is_known else ())
     bounds = [materialise(trace, bound, WEAK_INT) for bound in given]
     staged.begin()
-    breaks_further = names.breaks and (orelse is not None or staged.has_tail)
+    breaks_further = names.breaks and orelse is not None
     hint = staged.index_hint or (word if word != "loop" else "index")
 
     def one_iteration(indices: list[StagedArray]) -> Signal | None:
@@ -160,15 +157,6 @@ def record_for(
             where=where,
         )
 
-    def tail() -> Iterator[Body]:
-        for item in staged.tail():
-
-            def run(item: Any = item) -> Signal | None:
-                assign_item(item)
-                return body()
-
-            yield run
-
     def loop() -> Signal | None:
         catches: frozenset[SignalKind] = frozenset({"continue"} if breaks_further else {"continue", "break"})
         if not is_empty:
@@ -184,13 +172,13 @@ def record_for(
                 catches=catches,
                 ends=ends,
             ).run()
-        return run_iterations(trace, scope, tail(), what)
+        return None
 
     if breaks_further:
-        signal = with_else(trace, scope, loop, orelse, what)
+        with_else(trace, scope, loop, orelse, f"the loop at line {where.line if where else 0}")
         staged.end()
-        return signal
-    signal = loop()
+        return None
+    loop()
     if not trace.block.ended:
         staged.end()
-    return finish(signal, orelse)
+    return None if orelse is None else orelse()

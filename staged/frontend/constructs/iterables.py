@@ -61,15 +61,6 @@ class StagedIterable(SeesLocals):
     def end(self) -> None:
         """Recorded after the loop."""
 
-    @property
-    def has_tail(self) -> bool:
-        """Return whether `tail` has elements."""
-        return False
-
-    def tail(self) -> list[Any]:
-        """Elements after the loop, of other shapes than those in it."""
-        return []
-
     def reverse(self) -> StagedIterable:
         """The result of `reversed`."""
         raise _irreversible(self)
@@ -95,7 +86,6 @@ class StagedIterable(SeesLocals):
         finally:
             if not is_traced:
                 self.end()
-        yield from self.tail()
 
 
 class Range(StagedIterable):
@@ -248,17 +238,7 @@ class Enumerate(StagedIterable):
         return self.inner.length
 
     def element(self, index: Any) -> Any:
-        return self._numbered(index, nth(self.inner, index))
-
-    def _numbered(self, index: Any, value: Any) -> tuple[Any, Any]:
-        return counter(index if _is(self.start, 0) else index + self.start), value
-
-    @property
-    def has_tail(self) -> bool:
-        return self.inner.has_tail
-
-    def tail(self) -> list[Any]:
-        return [self._numbered(self.inner.length + number, value) for number, value in enumerate(self.inner.tail())]
+        return counter(index if _is(self.start, 0) else index + self.start), nth(self.inner, index)
 
     def begin(self) -> None:
         self.inner.begin()
@@ -275,15 +255,9 @@ class Zip(StagedIterable):
 
     def __init__(self, inners: list[StagedIterable], strict: bool = False) -> None:
         self.inners = inners
-        if self.has_tail and any(isinstance(inner.length, Array) for inner in inners):
-            raise StagedValueError(
-                "`zip` of batches with `drop_last=False` needs lengths that are known while staging",
-                where=here(),
-                hint="use `drop_last=True`, or index inside the loop",
-            )
         for number, inner in enumerate(inners[1:], 2):
             if strict:
-                _check_equal(number, _count(inner), _count(inners[0]))
+                _check_equal(number, inner.length, inners[0].length)
 
     @property
     def length(self) -> Any:
@@ -299,22 +273,6 @@ class Zip(StagedIterable):
     def element(self, index: Any) -> Any:
         return tuple(nth(inner, index) for inner in self.inners)
 
-    @property
-    def has_tail(self) -> bool:
-        return any(inner.has_tail for inner in self.inners)
-
-    def tail(self) -> list[Any]:
-        if not self.has_tail:
-            return []
-        tails = [inner.tail() for inner in self.inners]
-        return [
-            tuple(
-                nth(inner, iteration) if iteration < inner.length else tail[iteration - inner.length]
-                for inner, tail in zip(self.inners, tails, strict=True)
-            )
-            for iteration in range(self.length, min(map(_count, self.inners)))
-        ]
-
     def begin(self) -> None:
         for inner in self.inners:
             inner.begin()
@@ -326,11 +284,6 @@ class Zip(StagedIterable):
     def end(self) -> None:
         for inner in self.inners:
             inner.end()
-
-
-def _count(iterable: StagedIterable) -> Any:
-    """The number of elements, those of the tail included."""
-    return iterable.length + len(iterable.tail()) if iterable.has_tail else iterable.length
 
 
 def _check_equal(number: int, length: Any, first: Any) -> None:

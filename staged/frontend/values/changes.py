@@ -45,6 +45,15 @@ def settle_changes(trace: TraceContext) -> None:
                 trace.reads.reason(f"the attribute `{name}` of {article(type(owner).__name__)} changes while staging")
 
 
+def take_back_changes(trace: TraceContext) -> None:
+    """Undo what a trace has changed in Python: another trace of the same call follows."""
+    for mutation in reversed(trace.log):
+        mutation.undo()
+    for _, contents, before in trace.reads.states:
+        contents.clear()
+        contents.update(before)
+
+
 def holds_staged(value: Any) -> bool:
     """Return whether a tree holds what exists only in a program: staged values, and Variables that were made there."""
     leaves, _ = trees.flatten(value)

@@ -6,13 +6,18 @@ Tested by `tests/dynamic_sizes/test_cases.py` and `tests/dynamic_sizes/test_ques
 from __future__ import annotations
 
 import operator as py
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from staged.ir.sizes import Question, Size, bounds_of
+from staged.ir.size_questions import Question
+from staged.ir.sizes import Size, bounds_of
 from staged.ops.array import StagedArray
 from staged.ops.comparisons import logical_and, logical_not
 from staged.ops.dimension import as_extent, size_number
+
+asked: deque[Question] = deque(maxlen=12)
+"""The last comparisons of sizes in the user's code that the program answers."""
 
 
 def as_numbers(value: Any) -> Any:
@@ -33,10 +38,12 @@ def compare(name: str, left: Any, right: Any, otherwise: Callable[[Any, Any], An
         low, high = bounds_of(one - other)
         if low > 0 or high < 0 or low == high == 0:
             return (low == high == 0) == (name == "Eq")
+        asked.append(Question(one, "==", other))
     else:
         answer = _ORDERS[name](one, other)
         if not isinstance(answer, Question):
             return answer
+        asked.append(answer)
     return otherwise(size_number(one), size_number(other))
 
 

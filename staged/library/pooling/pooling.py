@@ -70,7 +70,7 @@ def _longer(image: Array, axes: Sequence[Window], value: Any) -> Array:
         extent, reach = image.shape[2 + number], dilation * (kernel - 1) + 1
         # none begins in the padding after the image
         count = smallest(-(-(extent + 2 * padding - reach) // stride) + 1, -(-(extent + padding) // stride))
-        more.append((0, largest(0, (count - 1) * stride + reach - extent - 2 * padding)))
+        more.append((0, largest(extent, (count - 1) * stride + reach - 2 * padding) - extent))
     return pad(image, [(0, 0), (0, 0), *more], value=value) if any(after != 0 for _, after in more) else image
 
 

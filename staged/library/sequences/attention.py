@@ -54,6 +54,8 @@ BLOCKS = (192, 512)
 """The most queries and keys of a block: their scores stay in a core's cache, and their products fill its registers."""
 CAUSAL_BLOCKS = (192, 256)
 """The same with `causal`: of shorter blocks fewer scores are computed that no query sees."""
+UNDIVIDED = 384
+"""Up to this bound, a size that the program finds is one block: equal blocks would need padding."""
 
 
 # ---- blocks ---------------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ CAUSAL_BLOCKS = (192, 256)
 
 def parted(extent: ExtentT, most: int, step: int) -> tuple[ExtentT, ExtentT]:
     """The number of blocks, and their extent: a multiple of `step` where there are several."""
-    if bounds_of(extent)[1] <= most:
+    if bounds_of(extent)[1] <= (max(most, UNDIVIDED) if isinstance(extent, Size) else most):
         return 1, extent
     if isinstance(extent, Size):
         return -(-extent // most), largest(smallest(extent, most), 1)

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from staged.ir.buffers import Buffer, Chain, Stack
 from staged.ir.names import element_name
 from staged.ir.nodes import Function, Op, Value
+from staged.ir.sizes import bounds_of
 from staged.ir.storage import is_tensor, root_of, structural_ops
 from staged.ir.structure import FOR
-from staged.ir.trips import static_trip_count
+from staged.ir.trips import trip_count
 from staged.ir.types import CPU, Device
 from staged.ir.views import Loop
 from staged.passes.memory.groups import Group, Groups
@@ -75,15 +76,16 @@ def chain_carried(
     The last iteration computes the loop's result in the buffer of the result. A history has one slot per iteration.
     Returns the chains by the parameters of the loops' bodies. Call it before other values are put into one buffer.
 
-    Exact: the number of iterations is known, two or more, and nothing leaves the loop early. The next value lives in
+    Exact: the number of iterations is known before the loop, and nothing leaves the loop early. If there may be none,
+    the program copies the initial value to the result. The next value lives in
     the body alone, and is in none of the buffers yet.
     """
     chained: dict[Value, Chain] = {}
     for op in loops:
         loop = Loop(op)
-        trips = static_trip_count(op) if op.declared is FOR else None
+        trips = trip_count(op) if op.declared is FOR else None
         ends = loop.ends()
-        if trips is None or trips < 2 or loop.by_index or [block for block, _ in ends] != [loop.body]:
+        if trips is None or bounds_of(trips)[1] < 2 or loop.by_index or [block for block, _ in ends] != [loop.body]:
             continue
         span = groups.live.block_start[loop.body], groups.live.block_end[loop.body]
         for result, value in zip(loop.collected, loop.elements, strict=True):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Label, Op, Value, VariableRef
 from staged.ir.types import TensorType, dims_of
 
@@ -67,7 +68,8 @@ def chain_of(block: Block, pieces: Sequence[Sequence[Op]]) -> Chain | None:
     chain = Chain(block, tuple(map(tuple, pieces)))
     chain.rows = list(zip(*map(_made_by, pieces), strict=True))
     chain.numbers = {value: number for number, row in enumerate(chain.rows) for value in row}
-    if any(dims_of(row[0].type) for row in chain.rows) or not _Comparison(chain).ops(chain.pieces):
+    has_own_sizes = any(row[0].made_by(prims.DIM) is not None for row in chain.rows)
+    if has_own_sizes or not _Comparison(chain).ops(chain.pieces):
         return None
     return chain
 

@@ -13,8 +13,8 @@ import pytest
 
 import staged as st
 from staged.backends.host.standalone import main
-from staged.backends.host.standalone.main_text import ARRAYS, CORES, DEVICES, ENDING, FLAGS, FOLDER, NUMBERS
-from staged.backends.host.standalone.npy import NPY_TEXT
+from staged.backends.host.standalone.main_text import ARRAYS, CORES, DEVICES, ENDING, FLAGS, FOLDER, NUMBERS, SET_SIZE
+from staged.backends.host.standalone.npy import NPY_SIZES, NPY_TEXT
 from staged.backends.host.standalone.words import TARGETS, TO_COMPILERS
 from staged.code.header_words import WORDS
 from staged.code.writer import c_identifier, has_header_shape
@@ -133,11 +133,12 @@ def test_a_function_with_a_name_of_the_headers_or_of_main_is_exported(function: 
 
 
 def test_the_words_of_main_are_those_of_its_text() -> None:
-    text = "\n".join((ENDING, FLAGS, *NUMBERS.values(), ARRAYS, DEVICES, CORES, FOLDER, NPY_TEXT))
+    text = "\n".join((ENDING, FLAGS, *NUMBERS.values(), ARRAYS, DEVICES, CORES, FOLDER, NPY_TEXT, NPY_SIZES, SET_SIZE))
     functions = re.findall(r"^(?:__attribute__.*)?static [^=;{]*?(\w+)\(", text, re.MULTILINE)
     variables = re.findall(r"^static [^=;({]*?(\w+)(?:\[.*)?(?: =.*)?;", text, re.MULTILINE)
     types = re.findall(r"^} (\w+);", text, re.MULTILINE)
-    assert main._AT_THE_TOP == {*functions, *variables, *types, "flag", "flags", "npy_role", "paths"}
+    written = "flag flags npy_role npy_size npy_sizes paths set_sizes".split()  # for each program
+    assert main._AT_THE_TOP == {*functions, *variables, *types, *written}
     assert main._AT_THE_TOP < main.words_of_main()
 
 

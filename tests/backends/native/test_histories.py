@@ -163,3 +163,20 @@ def test_numbers_that_an_iteration_keeps_are_pushed_together():
     arrays = st.function(first(of_numbers_and_arrays)).stage(X, W).source
     assert len(re.findall(r"st_stack_push\(host, m->\w+, &kept", arrays)) == 1
     assert len(re.findall(r"st_stack_push\(host,\s+m->\w+,\s+m->", arrays)) == len(re.findall(r"\w+ \(3,\) per turn", arrays))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 5])
+def test_a_loop_over_a_dimension_keeps_arrays_of_its_bound(rows):
+    def steps(x, w):
+        h = x[0] if x.shape[0] > 7 else st.ones(3, dtype=st.f64)
+        for t in st.range(x.shape[0]):
+            h = st.tanh(w @ h) + x[t]
+        return st.sum(h * h)
+
+    gradient = st.grad(steps, argnums=(0, 1))
+    given = np.random.default_rng(rows).normal(size=(rows, 3)), W
+    dynamic = st.function(dims={"args.0": ("N <= 9", 3)})(lambda *args: gradient(*args))
+    for found, right in zip(dynamic(*given), st.function(gradient)(*given), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-12)
+    source = dynamic.stage(*given).source
+    assert "st_stack" not in source and "next_h = t < N - 1" in source

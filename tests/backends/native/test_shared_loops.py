@@ -30,6 +30,17 @@ def rows_apart(x):
     return y
 
 
+def rows_of_rows(x, scale):
+    """An inner loop whose threads need a number from outside of the outer loop."""
+    y = st.zeros((4, 2, 40_000))
+    shift = scale * 3
+    for i in st.range(4):
+        for j in st.range(2):
+            scaled = st.tanh(x[i * 2 + j]) * shift
+            y[i, j] = scaled - st.mean(scaled)
+    return y
+
+
 def row_after_row(x):
     y = st.zeros((8, 40_000))
     y[0] = x[0]
@@ -94,7 +105,9 @@ def flat(result):
     ]
 
 
-@pytest.mark.parametrize(("function", "given"), [(rows_apart, (ROWS,)), (attention, HEADS), (products, PAIRS)])
+@pytest.mark.parametrize(
+    ("function", "given"), [(rows_apart, (ROWS,)), (attention, HEADS), (products, PAIRS), (rows_of_rows, (ROWS, 7))]
+)
 def test_results_are_the_same_bits_with_any_number_of_threads(function, given, in_threads):
     found = []
     for threads in (1, 2, 3, 8):

@@ -73,8 +73,8 @@ MUTANTS = (
     Mutant(
         "graphs have calls of cuSOLVER",
         "backends.cublas_cudnn.runs:_goes_on",
-        'kernel.can_be_captured and not op.attrs.get("dims") and is_same',
-        'not op.attrs.get("dims") and is_same',
+        "return kernel.can_be_captured and is_same",
+        "return is_same",
         (ON_FACTORS, "-k", "graphs_have"),
     ),
     Mutant(

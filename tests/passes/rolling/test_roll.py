@@ -198,3 +198,13 @@ def test_weights_that_a_program_only_reads_are_constants_of_it(tmp_path: Path) -
     function.stage(*arguments).export(tmp_path / "folder", target="portable")
     texts = [file.name for file in (tmp_path / "folder").glob("*.c")]
     compile_c(tmp_path / "folder", "-fsyntax-only", "-Wconversion", "-Wshadow", "-Wpedantic", *texts)
+
+
+def test_layers_with_sizes_that_the_program_finds_become_a_loop() -> None:
+    net = nn.Sequential(*[nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6), nn.Tanh()) for _ in range(4)])
+
+    def gradients(x: Any) -> Any:
+        return st.value_and_grad(lambda x: st.sum(st.square(net(x))), wrt=net)(x)
+
+    source = st.function(dims={"x": ("N <= 8", 6)})(gradients).stage(np.ones((2, 6), np.float32)).source
+    assert source.count("for (int64_t layer") == 2

@@ -153,8 +153,7 @@ class WindowPlan:
     def describe(self) -> str:
         """The shapes of a convolution, for readers."""
         spec = self.spec
-        x, y = (spec.n, spec.c, spec.h, spec.w), (spec.n, spec.oc, spec.out_h, spec.out_w)
-        weight = (spec.oc, spec.c // spec.groups, spec.kh, spec.kw)
+        x, weight, y = spec.shapes
         groups = f", {spec.groups} groups" if spec.groups > 1 else ""
         sizes = f"x {x}, weight {weight}, y {y}" if spec.kind == "forward" else f"d_y {y}, weight {weight}, d_x {x}"
         return f"{sizes}, {spec.dtype}{groups}"

@@ -291,11 +291,11 @@ def _sizes(plan: WeightPlan) -> tuple[Table, list[Snippet]]:
         "top": -window.padding[0], "halo": window.halo, "phases": len(window.phases),
         "phase_step": window.phase_step, "dilation": window.dilation[0],
     }  # fmt: skip
+    x, weight, y = spec.shapes
     table = Table(
         spec.table,
         f"st_weights_{vector.dtype}",
-        f"x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), "
-        f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw})",
+        f"x {x}, d_y {y}, weight {weight}",
         {
             "window": window_value(window, plan.rows, plan.is_copy),
             "is_plain": "true" if plan.is_copy else 0, **planes,

@@ -192,6 +192,13 @@ class Conv2dSpec:
         return size_expr(extent, lambda dim: parameters[self.sizes[dims.index(dim)]])
 
     @property
+    def shapes(self) -> tuple[tuple[Extent, ...], ...]:
+        """The shapes of x, the weight and y, for readers."""
+        images = self.images or Images(self.n, (self.h, self.w), (self.out_h, self.out_w), ())
+        weight = (self.oc, self.c // self.groups, self.kh, self.kw)
+        return (images.n, self.c, *images.image), weight, (images.n, self.oc, *images.out)
+
+    @property
     def out_h(self) -> int:
         return (self.h + 2 * self.padding[0] - self.dilation[0] * (self.kh - 1) - 1) // self.stride[0] + 1
 

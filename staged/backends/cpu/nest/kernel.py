@@ -111,7 +111,8 @@ def kernel_of(
     low.body(nest.body)
     body = without_copies(low.code.body)
     first, last = unused_parameters(nest, given, body)
-    code = Function(name, tuple(parameters), (*places, *first, *body, *last), tuple(comments))
+    statements = (*places, *first, *body, *last)
+    code = Function(name, tuple(parameters), statements, tuple(comments), is_apart=bool(dims_in(nest.body)))
     return KernelText(
         name,
         print_function(code, dialect),

@@ -40,6 +40,8 @@ class LibraryCall(KernelText):
     """By name, the same call that takes alpha and beta as addresses on the device, in place of the factors."""
     can_be_captured: bool = True
     """Whether the library lets a CUDA graph have the call."""
+    helpers: tuple[str, ...] = ()
+    """The functions that it calls, in full."""
     kernels: tuple[GpuKernel, ...] = ()
     """The kernels that it launches if the library does not support the operation on the device."""
 
@@ -96,17 +98,23 @@ def whole_call(
     parts: Sequence[DevicePart],
     begins_as: tuple[tuple[int, int], ...] = (),
     can_be_captured: bool = True,
+    helpers: Sequence[str] = (),
+    before: str = "",
 ) -> LibraryCall:
     """The function for a `library` op; `body` writes its statements, which know operands and results by these names.
 
-    `begins_as`: (result, operand) pairs of results that the library makes in the place of an operand.
+    `begins_as`: (result, operand) pairs of results that the library makes in the place of an operand. `before`: a
+    function of this call alone.
     """
     replaced = [operand for _, operand in begins_as]
+    dims = op.attrs.get("dims", ())
+    arrays = op.operands[: len(op.operands) - len(dims)]
     parameters = [
         (f"const {value.tensor.dtype.c_name} *", each)
-        for number, (value, each) in enumerate(zip(op.operands, operands, strict=True))
+        for number, (value, each) in enumerate(zip(arrays, operands, strict=True))
         if number not in replaced
     ]
+    parameters += [("int64_t ", size_name(dim)) for dim in dims]
     parameters += [(f"{value.tensor.dtype.c_name} *", each) for value, each in zip(op.results, results, strict=True)]
     w = Writer()
     line = [f"{op.where.short}  {op.where.text}"] if op.where is not None else []
@@ -118,13 +126,14 @@ def whole_call(
         w.line("return ST_OK;")
     return LibraryCall(
         name,
-        str(w),
+        f"{before}\n{w}" if before else str(w),
         tuple(parameters),
         1,
         may_alias=begins_as,
         parts=tuple(parts),
         begins_as=begins_as,
         can_be_captured=can_be_captured,
+        helpers=tuple(helpers),
     )
 
 
@@ -206,15 +215,15 @@ def write_call(w: Writer, macro: str, head: str, arguments: Sequence[str]) -> No
         w.line(each)
 
 
-def write_zeros(w: Writer, op: Op) -> None:
-    """The result of sums of nothing."""
+def write_zeros(w: Writer, op: Op, name: str = "c") -> None:
+    """The result `name` of sums of nothing."""
     type = op.results[0].tensor
     if type.size == 0:
-        unused(w, "gpu", "host", "site", "c")
+        unused(w, "gpu", "host", "site", name)
         return
     size = product(type.shape)
     count = f"{size}" if isinstance(size, int) else f"(size_t)({size_text(size)})"
-    w.line(f"CUDA_CHECK(site, cudaMemsetAsync(c, 0, {count} * sizeof({type.dtype.c_name}), gpu->stream));")
+    w.statement(f"CUDA_CHECK(site, cudaMemsetAsync({name}, 0, {count} * sizeof({type.dtype.c_name}), gpu->stream));")
 
 
 def unused(w: Writer, *names: str) -> None:

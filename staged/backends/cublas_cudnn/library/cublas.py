@@ -143,11 +143,11 @@ class Product:
 
     def __str__(self) -> str:
         def side(rows: str, columns: str, is_turned: bool) -> str:
-            batch = f"{self.size('batch')}, " if self.batch != 1 else ""
+            batch = f"{self.batch}, " if self.batch != 1 else ""
             return f"({batch}{columns}, {rows}) transposed" if is_turned else f"({batch}{rows}, {columns})"
 
-        m, n, k = map(self.size, "mnk")
-        return f"{side(m, k, self.transpose_a)} @ {side(k, n, self.transpose_b)}".replace("(int)", "")
+        m, n, k = map(str, (self.m, self.n, self.k))
+        return f"{side(m, k, self.transpose_a)} @ {side(k, n, self.transpose_b)}"
 
     # ---- arguments ----
 
@@ -234,7 +234,7 @@ def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOption
         return library_call(op, name, form, [f"{product}, by {product.name}"], body, parts, reads_numbers)
 
     call = made(name, False)
-    if is_empty or not product.is_static or not (form.alpha.params or form.beta.params):
+    if is_empty or not (form.alpha.params or form.beta.params):
         return call
     return replace(call, factors=(alpha, beta), reading=lambda name: made(name, True))
 

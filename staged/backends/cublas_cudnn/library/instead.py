@@ -83,10 +83,10 @@ class KernelsInstead:
 
 
 @contextmanager
-def where_missing(w: Writer, condition: str, library: str) -> Iterator[None]:
+def where_missing(w: Writer, condition: str, library: str, otherwise: str = "") -> Iterator[None]:
     """The lines that a call runs if `condition` holds: the library does not support the operation."""
     with w.block(f"if ({condition})"):
-        w.comment(f"{library} does not support it on this device.")
+        w.comment(f"{library} does not support it on this device{otherwise}.")
         yield
         w.line("return ST_OK;")
 

@@ -38,7 +38,7 @@ from staged.ir.options import DeviceOptions
 from staged.ir.structure import COMPOSITE
 from staged.ir.types import CPU
 from staged.ir.users import users_of
-from staged.ops.library_calls import FindWay, Way
+from staged.ops.library_calls import FindWay, Way, is_sized
 
 EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {
     **batch_norm_calls.EMITTERS,
@@ -74,8 +74,9 @@ def find_ways(function: Function, options: DeviceOptions) -> FindWay:
         if op.device == CPU:
             return None
         name = op.attrs["name"] if op.declared is COMPOSITE else op.name
-        # What no library takes may have kernels of our own.
-        found = (table[name](op, block) for table in (ways, own) if name in table)
+        # What no library takes may have kernels of our own. Only pooling accepts sizes that the program finds.
+        tables = (pooling.WAYS,) if is_sized(op) else (ways, own)
+        found = (table[name](op, block) for table in tables if name in table)
         return next((way for way in found if way is not None), None)
 
     return find

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staged.backends.host.interface import size_macros
+from staged.backends.host.parameter_sizes import Sizes
 from staged.backends.host.standalone.arrays import WEIGHTS, arrays_of, is_written
 from staged.backends.host.standalone.library import VARIANTS, Variant
 from staged.backends.host.standalone.main import flag_rows
@@ -133,7 +135,7 @@ _CALLING = """\
 elements of an argument or result. Callers that fill the struct by position need the order of the fields: arguments
 (those of a dict by sorted keys), arrays from outside, Variables, results (those of a dict in its order). Equal layers
 are one array, at the place of its first Variable. A field that is NULL is an error.
-
+{dimensions}
 ```c
 {upper}_STATIC_ARENA(arena);  // or {name}_arena_create()
 static st_host host;  // zeros: it prints to standard output
@@ -142,6 +144,10 @@ int status = {name}(&args, arena, &host);  // ST_OK, else host.message says why
 ```
 
 {examples}{threads}
+"""
+_DIMENSIONS = """
+Set the sizes for each call: {dims}.
+`{macro}` is the number of elements of `{array}` for these sizes.
 """
 _EXAMPLES = "`{name}_example.c` is a whole call from C or C++{how}, `{name}_example.py` one by ctypes."
 _ON_DEVICE = "Arrays that the header says are on a device are addresses there: `main.c` shows how they get there."
@@ -153,6 +159,17 @@ def _what_files_have(artifact: Artifact) -> str:
     arrays = ", ".join(f"`{file}`" for file in files if file != WEIGHTS)
     captured = f"{arrays} {'have' if ',' in arrays else 'has'} arrays that the function had from outside."
     return "\n".join([*([_WEIGHTS] if WEIGHTS in files else []), *([captured] if arrays else [])])
+
+
+def _about_dimensions(sizes: Sizes) -> str:
+    """The sentences about the fields of dimensions and macros, for callers."""
+    if not sizes.fields:
+        return ""
+    dims = ", ".join(f"`args.{field.field}` (0 to `{sizes.macros[dim]}`)" for dim, field in sizes.fields.items())
+    macros = size_macros(sizes.name, sizes.parameters)
+    array = next(each for each in sizes.parameters if each.role == "input" and sizes.dims_of(each))
+    values = ", ".join(sizes.fields[dim].field for dim in sizes.dims_of(array))
+    return _DIMENSIONS.format(dims=dims, macro=f"{macros[array.place]}({values})", array=array.place)
 
 
 def readme(
@@ -188,6 +205,10 @@ def readme(
         parts.append("A flag that is also a result is written to its name with `.npy` in the folder `--out`.\n")
     if results:
         parts.append(f"| result | what |\n|---|---|\n{''.join(results)}")
+    sizes = Sizes(name, artifact.parameters)
+    if sizes.fields:
+        bounds = ", ".join(f"`{dim}` (0 to {dim.max})" for dim in sizes.fields)
+        parts.append(f"The files have the sizes {bounds}. All files must agree on a size.\n")
     if filed(artifact):
         parts.append(_FILES.format(name=name, what=_what_files_have(artifact)))
     if is_c:
@@ -206,6 +227,13 @@ def readme(
     examples = _EXAMPLES.format(name=name, how=" (`make example`)" if is_c else "") if on_host else _ON_DEVICE
     libraries = f"`lib{name}.a` and `lib{name}.so`" if is_c else f"`lib{name}.so`"
     parts.append(
-        _CALLING.format(name=name, upper=name.upper(), libraries=libraries, examples=examples, threads=threads)
+        _CALLING.format(
+            name=name,
+            upper=name.upper(),
+            libraries=libraries,
+            examples=examples,
+            threads=threads,
+            dimensions=_about_dimensions(sizes),
+        )
     )
     return "\n".join(parts)

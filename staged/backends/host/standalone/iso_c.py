@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from staged.backends.host.standalone.library import example_c, guard
 from staged.backends.host.standalone.weights import filed, weights_in_c
-from staged.base.artifact import Artifact
+from staged.base.artifact import Artifact, Parameter
 from staged.ir.types import shape_text
 
 CFLAGS = "-std=c99 -pedantic -O2 -fno-tree-vectorize -Wall -Wextra"
@@ -53,14 +53,18 @@ def iso_c_files(artifact: Artifact) -> dict[str, str]:
     if artifact.data:
         files[f"{name}_data.c"] = artifact.data
     taken = " and ".join(f"`{file}`" for file in files if not file.endswith("_example.c"))
-    rows = "\n".join(
-        f"| `{p.field}` | {p.role} {p.label} | {p.dtype} {shape_text(p.shape)} |" for p in artifact.parameters
-    )
+    rows = "\n".join(f"| `{p.field}` | {_role(p)} | {p.dtype} {shape_text(p.shape)} |" for p in artifact.parameters)
     files["Makefile"] = _makefile(artifact)
     weights = f"`{name}_weights.h` has\nthe arrays that the function had in Python. " if filed(artifact) else ""
     texts = {"name": name, "upper": name.upper(), "files": taken, "flags": CFLAGS, "rows": rows, "weights": weights}
     files["README.md"] = _README.format(**texts, arena_bytes=artifact.arena_bytes)
     return files
+
+
+def _role(parameter: Parameter) -> str:
+    if parameter.is_size:
+        return f"dimension {parameter.label}, 0 to {parameter.most}"
+    return f"{parameter.role} {parameter.label}"
 
 
 def iso_c_source(artifact: Artifact) -> str:

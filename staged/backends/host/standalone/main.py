@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
+from staged.backends.host.parameter_sizes import Sizes
 from staged.backends.host.standalone.arrays import arrays_of, flag_names
-from staged.backends.host.standalone.main_text import ARRAYS, CORES, DEVICES, ENDING, FLAGS, FOLDER, NUMBERS
+from staged.backends.host.standalone.main_text import ARRAYS, CORES, DEVICES, ENDING, FLAGS, FOLDER, NUMBERS, SET_SIZE
+from staged.backends.host.standalone.npy import with_lines
 from staged.backends.host.standalone.weights import filed
 from staged.base.artifact import Artifact, Parameter
 from staged.code.support.library import render
@@ -38,11 +40,11 @@ _LOCALS = frozenset(
 )
 """The names that `main` itself declares."""
 _AT_THE_TOP = frozenset(
-    """allocate bool_flag finish_output flag flags free_on_devices give_up given integer_flag make_arrays needed
-    npy_array npy_count npy_describe npy_elements npy_find npy_free npy_get npy_item npy_item_at npy_make_bools npy_name
-    npy_problem npy_read npy_read_header npy_role npy_row npy_set npy_write on_interrupt
-    own_folder owned parse_flags paths program real_flag send_arrays show_help stop unsigned_flag usable_cores value_of
-    write_results""".split()
+    """allocate allocate_results bool_flag finish_output flag flags free_on_devices give_up given integer_flag
+    needed npy_array npy_count npy_describe npy_elements npy_extent npy_find npy_free npy_get npy_item npy_item_at
+    npy_make_bools npy_name npy_problem npy_read npy_read_header npy_role npy_row npy_set npy_size npy_size_of
+    npy_sizes npy_take_sizes npy_write on_interrupt own_folder owned parse_flags paths program read_arrays real_flag
+    send_arrays set_size set_sizes show_help stop unsigned_flag usable_cores value_of write_results""".split()
 )
 """The functions, variables and types of its text."""
 _ON_DEVICES = frozenset("check to_device from_device free_on_device".split())
@@ -68,9 +70,9 @@ def flag_rows(artifact: Artifact, many_threads: bool = False) -> Iterator[tuple[
 def _flags_of_numbers(artifact: Artifact, many_threads: bool) -> Iterator[tuple[str, str]]:
     names = flag_names(artifact)
     for parameter in artifact.parameters:
-        if parameter.part and not parameter.is_set_first:
+        if parameter.is_of_generator and not parameter.is_set_first:
             yield names[parameter.place], f"{_PARTS[parameter.part]} (default {parameter.start})"
-        elif parameter.scalar and parameter.role != "output":
+        elif is_number(parameter):
             yield names[parameter.place], parameter.dtype
     if artifact.threads != 1:
         yield "threads", f"how many threads work (default {'one per core' if many_threads else '1'})"
@@ -102,13 +104,16 @@ def main_source(artifact: Artifact, device_text: str = "", many_threads: bool = 
     w.text(ENDING)
     w.section("flags")
     _write_table(w, artifact, many_threads)
-    w.text(FLAGS)
+    sizes = Sizes(name, artifact.parameters)
+    w.text(with_lines(FLAGS, bool(sizes.fields)))
     for text in _number_functions(artifact):
         w.text(text)
     if halves:
         w.text(conversions)
     w.section("arrays")
     w.text(ARRAYS)
+    if sizes.fields:
+        _write_sizes(w, sizes)
     if filed(artifact):
         w.text(FOLDER)
     if many_threads:
@@ -125,7 +130,7 @@ def main_source(artifact: Artifact, device_text: str = "", many_threads: bool = 
                 w.line(f"{c_string(place)},")
         w.line()
     with w.block("int main(int argc, char **argv)"):
-        _write_main(w, artifact, "usable_cores()" if many_threads else "1", bool(device_text))
+        _write_main(w, artifact, "usable_cores()" if many_threads else "1", bool(device_text), bool(sizes.fields))
     return str(w)
 
 
@@ -145,11 +150,16 @@ def _write_table(w: Writer, artifact: Artifact, many_threads: bool) -> None:
 
 def _number_functions(artifact: Artifact) -> list[str]:
     """The functions that read the numbers of a program from flags."""
-    used = {_function_of(parameter) for parameter in artifact.parameters if parameter.scalar}
-    has_state = any(parameter.part and not parameter.is_set_first for parameter in artifact.parameters)
+    used = {_function_of(parameter) for parameter in artifact.parameters if is_number(parameter)}
+    has_state = any(parameter.is_of_generator and not parameter.is_set_first for parameter in artifact.parameters)
     if has_state or artifact.recursive or artifact.threads != 1:
         used.add("integer_flag")
     return [text for name, text in NUMBERS.items() if used and (name in used or name == "needed")]
+
+
+def is_number(parameter: Parameter) -> bool:
+    """True for a number that a flag sets."""
+    return parameter.scalar and not parameter.is_size
 
 
 def _function_of(parameter: Parameter) -> str:
@@ -159,7 +169,27 @@ def _function_of(parameter: Parameter) -> str:
     return "unsigned_flag" if dtype is u64 else "integer_flag"
 
 
-def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: bool) -> None:
+def _write_sizes(w: Writer, sizes: Sizes) -> None:
+    """The function that finds all sizes from those in files."""
+    places = {extent: f"npy_sizes[{number}]" for number, extent in enumerate(sizes.found)}
+    if len(places) > len(sizes.fields):
+        w.text(SET_SIZE)
+    w.line()
+    w.comment("Set dimensions from the sizes in files, and all other sizes.")
+    with w.block(f"static void set_sizes({sizes.name}_args *args)"):
+        for dim, field in sizes.fields.items():
+            extent, factor, offset = sizes.source(dim)
+            if extent != dim:
+                value = f"{places[extent]}.value"
+                value = f"({value} - {offset})" if offset > 0 else f"({value} + {-offset})" if offset else value
+                w.line(f"{places[dim]}.value = {value}{f' / {factor}' if factor != 1 else ''};")
+            w.line(f"args->{field.field} = {places[dim]}.value;")
+        for extent, place in places.items():
+            if extent not in sizes.fields:
+                w.statement(f"set_size(&{place}, {sizes.in_c(extent, lambda dim: f'args->{dim.field}')});")
+
+
+def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: bool, has_sizes: bool) -> None:
     name = artifact.name
     names = flag_names(artifact)
     w.line(f'program = argc > 0 ? argv[0] : "{name}";')
@@ -178,7 +208,7 @@ def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: 
     w.line("host.stop = &stop;")
     w.line("host.live = isatty(STDOUT_FILENO);  // progress bars: on a terminal only")
     for parameter in artifact.parameters:
-        if parameter.scalar:
+        if is_number(parameter):
             _write_number(w, parameter, names[parameter.place])
     _write_generators(w, artifact)
     if artifact.recursive:
@@ -193,7 +223,10 @@ def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: 
         "if (out != NULL && (stat(out, &folder) != 0 || !S_ISDIR(folder.st_mode) || access(out, W_OK | X_OK) != 0))"
     ):
         w.line('give_up(1, "--out: %s is no folder that can be written", out);')
-    w.line("make_arrays(&args);")
+    w.line("read_arrays(&args);")
+    if has_sizes:
+        w.line("set_sizes(&args);")
+    w.line("allocate_results(&args);")
     if filed(artifact):
         w.line("void *weights = NULL;")
         w.line(f"const char *const problem = {name}_weights_load(own_folder(), &args, &weights);")
@@ -244,7 +277,7 @@ def _write_number(w: Writer, parameter: Parameter, name: str) -> None:
 
 def _write_generators(w: Writer, artifact: Artifact) -> None:
     """Set the seeds of random numbers: flags, or their defaults."""
-    parts = [parameter for parameter in artifact.parameters if parameter.part]
+    parts = [parameter for parameter in artifact.parameters if parameter.is_of_generator]
     if not parts:
         return
     names = flag_names(artifact)

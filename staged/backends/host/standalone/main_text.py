@@ -81,11 +81,10 @@ static void show_help(void) {
         if ((row->role & NPY_INPUT) == 0) {
             continue;
         }
-        printf("  --%s  %s (", row->name, row->dtype);
-        for (int axis = 0; axis < row->axes; ++axis) {
-            printf(axis == 0 ? "%lld" : ", %lld", (long long)row->shape[axis]);
-        }
-        printf(row->axes == 1 ? ",), a .npy file" : "), a .npy file");
+        char header[NPY_LONGEST_HEADER];
+        const size_t length = npy_describe(header, row) - strlen(", }");
+        const char *const shape = strstr(header, "'shape': ") + strlen("'shape': ");
+        printf("  --%s  %s %.*s, a .npy file", row->name, row->dtype, (int)(header + length - shape), shape);
         if (row->file != NULL) {
             printf(" (default: %s)", row->file);
         }
@@ -97,6 +96,9 @@ static void show_help(void) {
     for (size_t k = 0; k < FLAGS; ++k) {
         printf("  --%s  %s\n", flags[k].name, flags[k].what);
     }
+@    for (const npy_size *size = npy_sizes; size < npy_sizes + NPY_DIMENSIONS; ++size) {
+@        printf("  %s is a size of the files, 0 to %lld\n", size->name, (long long)size->most);
+@    }
 }
 
 // The value of a flag; NULL where it is not given.
@@ -190,23 +192,28 @@ static void *allocate(size_t bytes) {
     return memset(memory, 0, rounded);
 }
 
-// Read the arrays that flags name, and allocate results.
-static void make_arrays(void *args) {
+// Read the arrays that flags name.
+static void read_arrays(void *args) {
     for (int number = 0; number < ST_ARRAYS; ++number) {
         const npy_item item = npy_item_at(st_rows, number);
-        if ((item.row->role & NPY_INPUT) == 0) {
-            if (npy_get(args, item) == NULL) {
-                owned[number].data = allocate(npy_count(item.row) * item.row->item);
-            }
-        } else if (paths[number] != NULL) {
+        if (paths[number] != NULL) {
             const char *const problem = npy_read(paths[number], item.row, &owned[number]);
             if (problem != NULL) {
                 give_up(2, "--%s: %s: %s", npy_name(item), paths[number], problem);
             }
-        } else if (item.row->file == NULL) {
+            npy_set(args, item, owned[number].data);
+        } else if ((item.row->role & NPY_INPUT) != 0 && item.row->file == NULL) {
             give_up(2, "--%s is missing; --help lists the flags", npy_name(item));
         }
-        if (owned[number].data != NULL) {
+    }
+}
+
+// Allocate the arrays of results.
+static void allocate_results(void *args) {
+    for (int number = 0; number < ST_ARRAYS; ++number) {
+        const npy_item item = npy_item_at(st_rows, number);
+        if ((item.row->role & NPY_INPUT) == 0 && npy_get(args, item) == NULL) {
+            owned[number].data = allocate(npy_count(item.row) * item.row->item);
             npy_set(args, item, owned[number].data);
         }
     }
@@ -236,6 +243,23 @@ static void on_interrupt(int signal_number) {
     stop = 1;
 }
 """
+
+SET_SIZE = r"""
+// Set a size. Ends the program if a file has another one.
+static void set_size(npy_size *size, int64_t value) {
+    if (size->value >= 0 && size->value != value) {
+        char dimensions[256];
+        for (int k = 0, at = 0; k < NPY_DIMENSIONS && at < (int)sizeof dimensions; ++k) {
+            at += snprintf(dimensions + at, sizeof dimensions - (size_t)at, "%s`%s` is %lld", k == 0 ? "" : ", ",
+                           npy_sizes[k].name, (long long)npy_sizes[k].value);
+        }
+        give_up(2, "--%s: axis %d has %lld elements, `%s` must be %lld: %s", size->array, size->axis,
+                (long long)size->value, size->name, (long long)value, dimensions);
+    }
+    size->value = value;
+}
+"""
+"""The function for sizes that are expressions over dimensions."""
 
 DEVICES = r"""
 // Copy arrays to the devices that the program needs them on.

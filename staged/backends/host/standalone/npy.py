@@ -8,8 +8,15 @@ Tested by `tests/backends/host/test_npy.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from staged.backends.host.parameter_sizes import Sizes
+from staged.base.artifact import Parameter
+from staged.code.writer import Writer, c_string
+from staged.ir.sizes import bounds_of
+
 MOST_AXES = 32
-"""Axes that the writer's buffer has room for, at 21 characters each."""
+"""Axes that the writer's buffer has room for, at 21 characters each, or a size of 200."""
 
 NPY_TEXT = r"""
 #include <errno.h>
@@ -41,7 +48,8 @@ typedef struct npy_row {
     const char *word;   // the same in a file of weights
     size_t item;        // bytes of an element
     int axes;
-    int64_t shape[NPY_MOST_AXES];
+!    int64_t shape[NPY_MOST_AXES];
+@    int64_t shape[NPY_MOST_AXES];  // NPY_SIZE(0) is the first of `npy_sizes`
     size_t offset;  // of its pointer in the struct of arguments
     size_t stride;  // from the pointer of a layer to that of the next
     int layers;
@@ -95,10 +103,12 @@ __attribute__((unused)) static int npy_find(const npy_row *rows, const char *nam
     return -1;
 }
 
+@SIZES
 static size_t npy_count(const npy_row *row) {
     size_t count = 1;
     for (int axis = 0; axis < row->axes; ++axis) {
-        count *= (size_t)row->shape[axis];
+!        count *= (size_t)row->shape[axis];
+@        count *= (size_t)npy_extent(row, axis);
     }
     return count;
 }
@@ -128,7 +138,10 @@ static size_t npy_describe(char header[NPY_LONGEST_HEADER], const npy_row *row) 
     char *at = header + sprintf(header, "{'descr': '%s', 'fortran_order': False, 'shape': (", row->descr);
     for (int axis = 0; axis < row->axes; ++axis) {
         const char *const after = axis + 1 < row->axes ? ", " : row->axes == 1 ? "," : "";
-        at += sprintf(at, "%lld%s", (long long)row->shape[axis], after);
+!        at += sprintf(at, "%lld%s", (long long)row->shape[axis], after);
+@        const npy_size *const size = npy_size_of(row, axis);
+@        at += size != NULL && size->value < 0 ? sprintf(at, "%.200s%s", size->name, after)
+@                : sprintf(at, "%lld%s", (long long)npy_extent(row, axis), after);
     }
     at += sprintf(at, "), }");
     return (size_t)(at - header);
@@ -153,10 +166,15 @@ static const char *npy_read_header(FILE *file, const npy_row *row) {
     while (length > 0 && (found[length - 1] == ' ' || found[length - 1] == '\n')) {
         --length;
     }
+@    found[length] = '\0';
+@    const char *const problem = npy_take_sizes(found, row);
+@    if (problem != NULL) {
+@        return problem;
+@    }
     if (length == npy_describe(expected, row) && memcmp(found, expected, length) == 0) {
         return NULL;
     }
-    found[length] = '\0';
+!    found[length] = '\0';
     for (size_t i = 0; i < length; ++i) {
         found[i] = found[i] < ' ' || found[i] > '~' ? '?' : found[i];  // it may be anything
     }
@@ -250,12 +268,91 @@ __attribute__((unused)) static const char *npy_write(const char *path, const npy
 """
 
 
-def npy_header(name: str) -> str:
+NPY_SIZES = r"""
+// The size of an axis if it is known only when the program runs, else NULL.
+static npy_size *npy_size_of(const npy_row *row, int axis) {
+    return row->shape[axis] < 0 ? &npy_sizes[NPY_SIZE(row->shape[axis])] : NULL;
+}
+
+static int64_t npy_extent(const npy_row *row, int axis) {
+    const npy_size *const size = npy_size_of(row, axis);
+    return size != NULL ? size->value : row->shape[axis];
+}
+
+// Find the sizes of a row in the header of a file. Returns NULL, or a message about the first that does not fit.
+static const char *npy_take_sizes(const char *header, const npy_row *row) {
+    int64_t shape[NPY_MOST_AXES];
+    const char *const begin = strstr(header, "'shape': (");
+    const char *at = begin == NULL ? "" : begin + strlen("'shape': (");
+    for (int axis = 0; axis < row->axes; ++axis) {
+        if (*at < '0' || *at > '9') {
+            return NULL;  // the whole header is compared later
+        }
+        char *end;
+        shape[axis] = strtoll(at, &end, 10);
+        at = end + strspn(end, ", ");
+    }
+    for (int axis = 0; axis < row->axes && *at == ')'; ++axis) {
+        npy_size *const size = npy_size_of(row, axis);
+        if (size == NULL) {
+            continue;
+        }
+        if (shape[axis] < size->least || shape[axis] > size->most) {
+            return NPY_REFUSE("axis %d has %lld elements, `%.200s` must be %lld to %lld", axis, (long long)shape[axis],
+                              size->name, (long long)size->least, (long long)size->most);
+        }
+        if (size->value >= 0 && size->value != shape[axis]) {
+            return NPY_REFUSE("axis %d has %lld elements, `%.200s` is %lld by axis %d of `%.100s`", axis,
+                              (long long)shape[axis], size->name, (long long)size->value, size->axis, size->array);
+        }
+        if (size->value < 0) {
+            size->value = shape[axis];
+            size->array = row->name;
+            size->axis = axis;
+        }
+    }
+    return NULL;
+}
+"""
+"""The functions on sizes that are known only when the program runs."""
+
+
+def npy_header(name: str, parameters: Sequence[Parameter] = ()) -> str:
     """The text of `NAME_npy.h`."""
     guard = f"STAGED_{name.upper()}_NPY_H"
+    sizes = Sizes(name, parameters)
+    text = with_lines(NPY_TEXT, bool(sizes.found))
+    if sizes.found:
+        text = text.replace("\nSIZES\n", f"\n{_table_of(sizes)}{NPY_SIZES}\n")
     return (
         "// Generated by staged: reads and writes .npy files, versions 1.0, 2.0 and 3.0 of NumPy's format.\n"
         f"#ifndef {guard}\n#define {guard}\n"
         "#if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)\n#define _POSIX_C_SOURCE 200809L\n#endif\n"
-        f"{NPY_TEXT}\n#endif  // {guard}\n"
+        f"{text}\n\n#endif  // {guard}\n"
     )
+
+
+def _table_of(sizes: Sizes) -> str:
+    """The table of the sizes that are not known while staging."""
+    w = Writer()
+    w.comment("A size that is known when the program runs: a dimension, or an expression over dimensions.")
+    with w.block("typedef struct npy_size", " npy_size;"):
+        w.line("const char *name;")
+        w.line("int64_t least, most;")
+        w.line("int64_t value;      // -1: not known yet")
+        w.line("const char *array;  // the array whose file has it, and its axis")
+        w.line("int axis;")
+    w.line()
+    with w.block("static npy_size npy_sizes[] =", ";"):
+        for extent in sizes.found:
+            low, high = bounds_of(extent)
+            w.line(f"{{{c_string(str(extent))}, {max(int(low), 0)}, {int(high)}, -1, NULL, 0}},")
+    w.line(f"enum {{ NPY_DIMENSIONS = {len(sizes.fields)} }};  // so many of them are dimensions, the first ones")
+    w.line("#define NPY_SIZE(number) (-1 - (number))  // in the shape of a row")
+    return str(w)
+
+
+def with_lines(text: str, keeps: bool) -> str:
+    """A text with the lines that begin with `@`, or with those that begin with `!`."""
+    drops, marks = ("!", "@") if keeps else ("@", "!")
+    return "\n".join(line.removeprefix(marks) for line in text.splitlines() if not line.startswith(drops))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from staged.backends.host.constants import real, write_array
 from staged.backends.host.standalone.arrays import WEIGHTS
+from staged.backends.host.standalone.npy import with_lines
 from staged.base.artifact import Artifact, Parameter
 from staged.code.writer import Names, Writer, c_string
 from staged.ir.types import dtype_of, shape_text
@@ -423,11 +424,5 @@ def _source(artifact: Artifact) -> str:
         w.line()
         w.line(f"#define ST_FILE {c_string(WEIGHTS)}")
     for text in (_MEMORY, *((_KEYS, _READER) if has_weights else ()), _LOAD):
-        w.text(_with_lines(text, has_weights).replace("NAME", name))
+        w.text(with_lines(text, has_weights).replace("NAME", name))
     return str(w)
-
-
-def _with_lines(text: str, keeps: bool) -> str:
-    """A text with the lines that begin with `@`, or without them."""
-    lines = (line for line in text.splitlines() if keeps or not line.startswith("@"))
-    return "\n".join(line.removeprefix("@") for line in lines)

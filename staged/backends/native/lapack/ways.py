@@ -20,7 +20,7 @@ from staged.ir.types import TensorType, bound, c64, c128, f32, f64
 from staged.ir.users import users_of
 from staged.library.linalg.matrices import adjoint, turned
 from staged.ops.array import Array
-from staged.ops.library_calls import FindWay, Way, library_call
+from staged.ops.library_calls import FindWay, Way, is_sized, library_call
 from staged.ops.record import RecordContext
 from staged.ops.source import zeros
 
@@ -61,7 +61,7 @@ def find_ways(function: Function, machine: Machine) -> FindWay | None:
     users = users_of(function.block)
 
     def find(op: Op, block: Block) -> Way | None:
-        if op.declared is not COMPOSITE or not _fits(op):
+        if op.declared is not COMPOSITE or is_sized(op) or not _fits(op):
             return None
         name = op.attrs["name"]
         write = _OF_VALUES[name] if name in _OF_VALUES and not _reads_vectors(op) else OFFERS[name].write

@@ -1,0 +1,254 @@
+"""Relations of sizes that a function needs and that the normal form of sizes cannot decide.
+
+`x + y` of `(N, 3)` and `(M, 3)` needs `N == M`. The sizes of the call answer: if the relation holds, the function is
+traced again with arguments that have it (`M` is replaced by `N`, `N` of at least 3 by `3 + K`). The check of a call
+compares the shapes of arguments, so the program serves exactly the calls for which the relation holds. Any other call
+is traced again, and an op that needs the relation raises an error at the user's line.
+
+Tested by `tests/dynamic_sizes/test_relations.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from staged.call.guards.arguments import Argument, SizeOf, sizes_of
+from staged.errors import StagedError
+from staged.frontend.calls.arguments import Arguments
+from staged.frontend.trace_function import TracedFunction
+from staged.frontend.values.size_questions import asked
+from staged.ir.size_functions import substitute
+from staged.ir.size_questions import Question, UndecidedSizeError, differing
+from staged.ir.sizes import Dim, Extent, Extreme, Quotient, Size, bounds_of, dims_in, terms_of, value_of
+from staged.ir.types import TensorType
+from staged.source import Position
+
+_MOST_TRACES = 24
+"""The largest number of relations that a function may need."""
+
+Values = dict[Dim, int]
+
+
+@dataclass(frozen=True)
+class _Change:
+    """Another size for a dimension: `factor * fresh + rest`, without a `fresh` dimension `rest`."""
+
+    dim: Dim
+    rest: Extent
+    fresh: Dim | None = None
+    factor: int = 1
+
+    @staticmethod
+    def to(dim: Dim, rest: Extent, most: int | None, name: str, factor: int = 1) -> _Change:
+        """The change to a fresh dimension of this name, if it may be other than 0."""
+        return _Change(dim, rest, Dim(name, most, dim.number) if most != 0 else None, factor)
+
+    @property
+    def size(self) -> Extent:
+        return self.rest if self.fresh is None else self.fresh * self.factor + self.rest
+
+    def source(self, size: SizeOf) -> SizeOf | None:
+        """The source of a dimension after this change."""
+        if size.dim != self.dim:
+            return replace(size, offset=substitute(size.offset, {self.dim: self.size}))
+        if self.fresh is None:
+            return None
+        return replace(
+            size, dim=self.fresh, factor=size.factor * self.factor, offset=self.rest * size.factor + size.offset
+        )
+
+
+def traced_with_relations(
+    arguments: Arguments, trace: Callable[[Arguments], TracedFunction], where: Callable[[], Position | None]
+) -> tuple[Arguments, TracedFunction]:
+    """The trace of a function, and its arguments with the relations of sizes that the function needs.
+
+    `where` returns the position of the function. Raises: the error of the trace if the sizes of the call do not have
+    a relation, with the sizes.
+    """
+    given, values = arguments, _values(arguments)
+    first: StagedError | None = None
+    for _ in range(_MOST_TRACES):
+        differing.clear()
+        asked.clear()
+        try:
+            return arguments, trace(arguments)
+        except StagedError as error:
+            first = first or error
+            change = next(_changes(error, values), None)
+            if change is None:
+                break
+            arguments = _changed(arguments, change)
+            values = _values(arguments)
+    assert first is not None, "a trace returns or raises"
+    raise _explained(first, given, where())
+
+
+def _values(arguments: Arguments) -> Values:
+    """The sizes of the call."""
+    return sizes_of(arguments.sizes, lambda number: np.shape(arguments.staged[number].value))
+
+
+def _changes(error: StagedError, values: Values) -> Iterator[_Change]:
+    """Changes that decide what the trace asked last before it failed."""
+    question = error.question if isinstance(error, UndecidedSizeError) else None
+    if question is not None:
+        yield from _decided(question, values)
+        return
+    pairs = list(dict.fromkeys(reversed(differing)))
+    # Whether a size is 0 or 1 is asked to save work, too: these come last.
+    pairs.sort(key=lambda pair: any(type(size) is int and size < 2 for size in pair))
+    for one, other in pairs:
+        difference = one - other
+        if values.keys() >= set(dims_in(difference)) and value_of(difference, values) == 0:
+            change = _is_0(difference, values)
+            if change is not None:
+                yield change
+    # The sizes may be those of another branch.
+    for question in reversed(asked):
+        yield from _decided(question, values)
+
+
+def _decided(question: Question, values: Values) -> Iterator[_Change]:
+    """A change after which the answer to a question is known by the sizes of the call."""
+    larger, smaller = question.left, question.right
+    if question.sign[0] == "<":
+        larger, smaller = smaller, larger
+    size = larger - smaller
+    if not values.keys() >= set(dims_in(size)):
+        return
+    if question.sign == "==":
+        found = value_of(size, values)
+        change = _at_least_0(size * (1 if found > 0 else -1) - 1, values) if found else _is_0(size, values)
+    else:
+        size += len(question.sign) - 1
+        change = _at_least_0(size - 1 if value_of(size, values) > 0 else -size, values)
+    if change is not None:
+        yield change
+
+
+def _is_0(size: Extent, values: Values) -> _Change | None:
+    """A change after which a size is 0, or after which it has one part less that is not linear."""
+    terms = terms_of(size)
+    found: list[_Change] = []
+    for monomial, factor in terms.items():
+        dim = monomial[0] if len(monomial) == 1 else None
+        if isinstance(dim, Dim):
+            rest = (size - dim * factor) * (-1 if factor > 0 else 1)
+            if dim not in dims_in(rest) and rest // abs(factor) * abs(factor) == rest:
+                found.append(_Change(dim, rest // abs(factor)))
+    if found:
+        # The dimension with the larger bound gives way, of equal ones the later.
+        return max(reversed(found), key=lambda change: change.dim.bounds[1])
+    return next((change for part in _parts(size) if (change := _simpler(part, values)) is not None), None)
+
+
+def _parts(size: Extent) -> Iterator[Size]:
+    """The divisions and extremes in a size, inner ones first."""
+    for monomial in terms_of(size):
+        for part in monomial:
+            if isinstance(part, Quotient):
+                yield from _parts(part.size)
+                yield part
+            elif isinstance(part, Extreme):
+                for each in part.sizes:
+                    yield from _parts(each)
+                yield part
+
+
+def _simpler(part: Size, values: Values) -> _Change | None:
+    """A change after which a part is one of its sizes, or a division exact."""
+    if isinstance(part, Extreme):
+        sign = 1 if part.name == "min" else -1
+        chosen = min(part.sizes, key=lambda each: sign * value_of(each, values))
+        for other in part.sizes:
+            if other is not chosen and bounds_of(sign * (other - chosen))[0] < 0:
+                return _at_least_0(sign * (other - chosen), values)
+    elif isinstance(part, Quotient):
+        for monomial, factor in terms_of(part.size).items():
+            if len(monomial) == 1 and isinstance(monomial[0], Dim) and factor % part.divisor:
+                return _multiple(monomial[0], part.divisor, values)
+    return None
+
+
+def _multiple(dim: Dim, divisor: int, values: Values) -> _Change:
+    """A change after which a dimension has a constant remainder."""
+    rest = values[dim] % divisor
+    most = None if dim.max is None else (dim.max - rest) // divisor
+    return _Change.to(dim, rest, most, f"{dim.name}_by_{divisor}", divisor)
+
+
+def _at_least_0(size: Extent, values: Values) -> _Change | None:
+    """A change after which a size is at least 0."""
+    terms = terms_of(size)
+    constant = terms.pop((), 0)
+    if len(terms) == 1:
+        ((monomial, factor),) = terms.items()
+        part = monomial[0] if len(monomial) == 1 else None
+        if isinstance(part, Dim):
+            return _limited(part, factor, constant)
+        if isinstance(part, Quotient):
+            # s // d >= k if s >= k * d, and s // d <= k if s < (k + 1) * d.
+            if factor > 0:
+                return _at_least_0(part.size - -(constant // factor) * part.divisor, values)
+            return _at_least_0((constant // -factor + 1) * part.divisor - 1 - part.size, values)
+    for part in _parts(size):
+        if isinstance(part, Extreme) and (change := _simpler(part, values)) is not None:
+            return change
+    for monomial, factor in terms.items():
+        if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Dim):
+            dim, least = monomial[0], -(size - monomial[0])
+            if dim not in dims_in(least) and isinstance(least, Size):
+                name = "_".join([dim.name, "beyond", *map(str, dims_in(least))])
+                return _Change.to(dim, least, dim.max, name)
+    return next((change for part in _parts(size) if (change := _simpler(part, values)) is not None), None)
+
+
+def _limited(dim: Dim, factor: int, constant: int) -> _Change:
+    """A change after which `factor * dim + constant` is at least 0."""
+    if factor < 0:
+        return _Change.to(dim, 0, constant // -factor, dim.name)
+    least = -(constant // factor)
+    return _Change.to(dim, least, None if dim.max is None else dim.max - least, f"{dim.name}_beyond_{least}")
+
+
+def _changed(arguments: Arguments, change: _Change) -> Arguments:
+    """Arguments with another size for a dimension."""
+    new = {change.dim: change.size}
+
+    def leaf(part: Argument) -> Argument:
+        if part.type.is_static:
+            return part
+        shape = tuple(substitute(extent, new) for extent in part.type.shape)
+        return replace(part, type=TensorType(part.type.dtype, shape, part.type.weak))
+
+    leaves = tuple(leaf(part) if isinstance(part, Argument) else part for part in arguments.leaves)
+    sizes = [made for size in arguments.sizes if (made := change.source(size)) is not None]
+    # A size follows those that its offset mentions.
+    ordered: list[SizeOf] = []
+    while sizes:
+        waiting = {size.dim for size in sizes}
+        ready = [size for size in sizes if not waiting.intersection(dims_in(size.offset))]
+        ordered += ready
+        sizes = [size for size in sizes if size not in ready]
+    return replace(arguments, leaves=leaves, sizes=tuple(ordered))
+
+
+def _explained(error: StagedError, arguments: Arguments, where: Position | None) -> StagedError:
+    """An error with the values of the dimensions that it mentions, and the arguments that have these."""
+    words = set(re.findall(r"[A-Za-z_]\w*", " ".join((error.message, *error.details))))
+    values = _values(arguments)
+    lines = [
+        f"{size.dim} is {values[size.dim]}: axis {size.axis} of `{arguments.staged[size.argument].path}`"
+        f"{f' ({where})' if where else ''}"
+        for size in arguments.sizes
+        if str(size.dim) in words
+    ]
+    error.details = (*error.details, *lines)
+    if isinstance(error, UndecidedSizeError) and not error.hint:
+        error.hint = "pass arrays whose sizes decide it, or declare this size as a number in `dims`"
+    return error

@@ -1,0 +1,132 @@
+"""Relations of sizes that an op needs: one program for the sizes that have them, an error with the line for others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.errors import ShapeError
+from staged.frontend.values import trees
+
+TWO = {"x": ("N <= 40", 3), "y": ("M <= 40", 3)}
+
+
+def total(x, y):
+    return x + y
+
+
+def product(x, y):
+    return x @ y.T @ y + x
+
+
+def joined(x, y):
+    return st.concat([x, y], axis=1)
+
+
+def nested(x, y):
+    return st.sum(st.where(x > y, x, 2.0 * y), axis=1)
+
+
+def cut(x, y):
+    return x[: y.shape[0]] * y
+
+
+def longer_by_one(x, y):
+    return x[1:] - y
+
+
+def in_one_axis(x, y):
+    return st.reshape(x, y.shape)
+
+
+def in_a_branch(x, y):
+    if st.sum(x) > 0.0:
+        x = x + y
+    return x
+
+
+def in_a_loop(x, y):
+    for _ in st.range(3):
+        x = x + y
+    return x
+
+
+def in_a_loss(x, y):
+    return st.grad(lambda x: st.mse_loss(x, y))(x)
+
+
+def if_equal(x, y):
+    if x.shape[0] == y.shape[0]:
+        return x + y
+    return x * 2.0
+
+
+def compare(function: Any, axes: Any, *sizes: tuple[int, ...], programs: int = 1) -> None:
+    dynamic = st.function(dims=axes)(function)
+    for number, given in enumerate(sizes):
+        draw = np.random.default_rng(number)
+        named = dict(zip("NM", given, strict=False))
+        arrays = [
+            draw.uniform(-2, 2, [named[axis[0]] if isinstance(axis, str) else axis for axis in shape])
+            for shape in axes.values()
+        ]
+        results = dynamic(*arrays), st.function(function)(*arrays)
+        for one, other in zip(*(trees.flatten(each)[0] for each in results), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+    assert len(dynamic.programs) == programs, [use.arguments for use in dynamic.programs]
+
+
+@pytest.mark.parametrize("function", [total, product, joined, nested, in_a_branch, in_a_loop, in_a_loss])
+def test_one_program_serves_all_equal_sizes(function: Any) -> None:
+    compare(function, TWO, (4, 4), (1, 1), (9, 9), (40, 40), *([] if function is in_a_loss else [(0, 0)]))
+
+
+def test_relations_of_expressions() -> None:
+    compare(longer_by_one, TWO, (5, 4), (2, 1), (1, 0), (9, 8))
+    compare(in_one_axis, {"x": ("N <= 40",), "y": ("M <= 40", 2)}, (8, 4), (2, 1), (40, 20))
+    compare(lambda x: st.sum(x.reshape(4, -1), axis=0), {"x": ("N <= 40",)}, (8,), (40,), (4,))
+    compare(lambda x: x + st.ones(5), {"x": ("N <= 40",)}, (5,), (5,))
+
+
+def test_a_branch_for_equal_sizes_has_programs_of_its_own() -> None:
+    compare(if_equal, TWO, (4, 4), (7, 7), (5, 3), (9, 1), (2, 6), (3, 4), programs=3)
+
+
+def unless_shorter(x, y):
+    if x.shape[0] >= y.shape[0]:
+        return cut(x, y)
+    return x - 1.0
+
+
+def test_branches_of_sizes_are_told_apart_if_they_need_relations() -> None:
+    compare(unless_shorter, TWO, (5, 3), (9, 9), (7, 0), (3, 5), (0, 4), programs=2)
+
+
+def test_slices_that_count_from_the_end_by_a_size() -> None:
+    compare(lambda x, y: (x[-y.shape[0] :], x[: -y.shape[0]]), TWO, (5, 3), (9, 10), (2, 2), (6, 0), programs=2)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (total, "add: shapes (N, 3) and (M, 3) do not broadcast: axis -2 has extents N and M"),
+        (joined, "concat"),
+        (in_a_branch, "do not broadcast"),
+        (longer_by_one, "do not broadcast"),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+@pytest.mark.parametrize("before", [True, False], ids=["after a call with the relation", "at the first call"])
+def test_other_sizes_are_an_error_with_the_line_and_both_values(function: Any, message: str, before: bool) -> None:
+    program = st.function(dims=TWO)(function)
+    if before:
+        program(np.ones((4, 3)), np.ones((3 if function is longer_by_one else 4, 3)))
+    with pytest.raises(ShapeError) as caught:
+        program(np.ones((6, 3)), np.ones((1, 3)))
+    text = str(caught.value)
+    assert message in text and f"in {function.__name__}" in text
+    assert "N is 6: axis 0 of `x`" in text and "M is 1: axis 0 of `y`" in text
+    assert "test_relations.py, line" in text.split("N is 6")[1].split("\n")[0]
