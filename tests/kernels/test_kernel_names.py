@@ -156,3 +156,14 @@ def test_long_names_end_with_a_whole_word() -> None:
 
     name = c_identifier("update_" + "_".join(["layer2", "bottleneck0", "downsample", "batchnorm2d1", "running", "variance"]))
     assert name.endswith("_running") and len(name) <= 60
+
+
+def test_the_table_of_a_product_with_a_long_name_has_another_name_than_its_values() -> None:
+    net = nn.ModuleDict({"layer_with_a_long_name_of_twenty_and_some_more_letters": nn.Linear(40, 40)})
+
+    def program(x: Any) -> Any:
+        return st.tanh(net["layer_with_a_long_name_of_twenty_and_some_more_letters"](x))
+
+    source = st.function(program).stage(np.ones((40, 40), np.float32)).source
+    tables = re.findall(r"static const st_product_f32 (\w+)", source)
+    assert tables and all(name.endswith("_sizes") for name in tables), tables

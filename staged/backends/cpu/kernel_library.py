@@ -296,7 +296,7 @@ class KernelLibrary:
         """A contraction, which has the table of the first one of equal sizes, if their tables are equal."""
         tables = self.tables.setdefault(spec_of(op), {})
         for table in (*tables, ""):
-            table = table or self.names.fresh(f"{name}_sizes")
+            table = table or self.names.fresh(name, "_sizes")
             made = emit_contraction(op, name, self.machine, self.site, table, epilogue, in_place, step)
             own = next((each for each in made.functions if each.name == table), None)
             if own is None or tables.setdefault(table, own) == own:
