@@ -63,8 +63,9 @@ def with_library_calls(program: Function, machine: Machine = PORTABLE) -> Functi
     machine = for_host(machine, back_end)
 
     def with_calls(function: Function) -> Function:
-        ways = back_end.library_ways(function, program.options, machine)
-        return function if ways is None else call_libraries(function, ways)
+        alive = eliminate_dead_code(function)  # a result that dead code alone reads need not be a call's
+        ways = back_end.library_ways(alive, program.options, machine)
+        return function if ways is None else call_libraries(alive, ways)
 
     return map_functions(program, with_calls)
 

@@ -16,12 +16,21 @@ import pytest
 
 import staged as st
 from staged import nn, optim
+from staged.ir.nouns import NOUNS_ALONE
+from staged.kernels.words import ROLES
 from tests.generated_names import PROGRAMS, floats
 
 FILE = "generated_names.py"
 LINES = (Path(__file__).parent / FILE).read_text().splitlines()
 KERNEL = re.compile(
     r"^(?:static void|extern \"C\" __global__ void(?: __launch_bounds__\(\d+\))?) (\w+)\(", re.MULTILINE
+)
+
+FUNCTION = re.compile(r"^(?:static |inline |int )[^;{}=]*?(\w+)\(([^{};]*)\)\s*\{(.*?)^\}", re.MULTILINE | re.DOTALL)
+STRUCT = re.compile(r"^typedef struct(?: \w+)? \{(.*?)^\} (\w+);", re.MULTILINE | re.DOTALL)
+DECLARED = re.compile(
+    r"\s*(?:const |static )*(?!return|else|goto|case|typedef|unsigned|void)[a-z]\w* \**(?:const |restrict )*(\w+)"
+    r"(?:\[.*?\])?(?:\s*=|,|$)"
 )
 
 HELPER = re.compile(r"_(product|part)(_|$)")
@@ -59,6 +68,26 @@ def kernels(source: str) -> Iterator[tuple[str, list[str], str]]:
             found = KERNEL.search(block)
             if found and not HELPER.search(found[1]):
                 yield found[1], comments, block
+
+
+def declared(source: str) -> Iterator[tuple[str, str]]:
+    """(function or struct, name) of the arrays and numbers that C declares; indices of one letter do not count."""
+    code = re.sub(r'"(?:\\.|[^"])*"', '""', code_of(source))
+    for fields, struct in STRUCT.findall(code):
+        names = re.findall(r"(\w+)(?:\[.*?\])?\s*[,;]", fields)
+        yield from ((struct, name) for name in names)
+    for function, parameters, body in FUNCTION.findall(code):
+        lines = [*parameters.split(","), *re.split(r"[;\n{(]", body)]
+        names = [found[1] for line in lines if (found := DECLARED.match(line))]
+        yield from ((function, name) for name in dict.fromkeys(names) if len(name) > 1)
+
+
+def bare_names(source: str, users: str) -> list[tuple[str, str]]:
+    """The declared names that are a noun of the library alone, and no variable of the user's Python."""
+    nodes = [*ast.walk(ast.parse(users))]
+    nouns = (NOUNS_ALONE | ROLES) - {each.id for each in nodes if isinstance(each, ast.Name)}
+    nouns -= {each.arg for each in nodes if isinstance(each, ast.arg)}
+    return [each for each in declared(source) if re.sub(r"(_?\d+)*_?$", "", each[1]) in nouns]
 
 
 def value_of(line: str) -> tuple[list[str], int]:
@@ -228,3 +257,63 @@ def test_a_comment_is_not_repeated_inside_of_the_loop_that_it_is_on() -> None:
 
     source = str(train.stage(floats(8, 4), floats(8, 4)).source)
     assert source.count("for rows, others in st.batches") == 1, source
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_lines_have_at_most_120_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    assert [line for line in source_of(name).splitlines() if len(line) > 120] == []
+
+
+def test_few_names_are_a_noun_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value is called after the user's value or the layer that it is a part of: `hidden_scaled`, not `scaled`."""
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    sources = {name: source_of(name) for name in PROGRAMS}
+    count = sum(len(list(declared(source))) for source in sources.values())
+    bare = {name: found for name, source in sources.items() if (found := bare_names(source, "\n".join(LINES)))}
+    assert sum(map(len, bare.values())) <= 0.02 * count, (count, bare)
+
+
+def test_a_branch_computes_what_it_yields_in_the_variable_of_the_result() -> None:
+    @st.function
+    def step(x: Any) -> Any:
+        y = st.exp(x)
+        if y > 2.0:
+            y = st.sin(x) / 3.0
+            z = y * y
+        else:
+            z = x
+        return y, z
+
+    code = code_of(str(step.stage(np.float64(1)).source))
+    assert re.search(r"y_2 = st_sin_f64\(args->x\) / 3\.0;", code) and "y_3" not in code, code
+
+
+def test_the_results_of_a_function_without_names_are_named_after_it() -> None:
+    def turned(x: Any, y: Any) -> Any:
+        return x * 0.6 - y * 0.8, x * 0.8 + y * 0.6
+
+    @st.function
+    def twice(x: Any, y: Any) -> Any:
+        point = turned(x, y)
+        return st.exp(point[0]) + point[0], st.exp(point[1]) + point[1]
+
+    code = code_of(str(twice.stage(np.float64(1), np.float64(2)).source))
+    assert "turned_0 = " in code and "turned_1 = " in code, code
+
+
+def test_what_a_branch_keeps_for_the_backward_pass_is_named_after_what_it_is_computed_from() -> None:
+    @st.function
+    def slope(x: Any) -> Any:
+        def f(x: Any) -> Any:
+            while x < 9.0:
+                if x > 2.0:
+                    x = x * st.sqrt(2.0 * x + 1.0)
+                else:
+                    x = x + 1.0
+            return x
+
+        return st.grad(f)(x)
+
+    code = code_of(str(slope.stage(np.float64(1)).source))
+    assert "double x_root;" in code and not re.search(r"\broot\b", code), code

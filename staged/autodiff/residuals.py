@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.declaration import prims
-from staged.ir.names import as_name
+from staged.ir.names import as_name, first_named
 from staged.ir.nodes import PURE, Block, Op, Value
 from staged.ir.nouns import noun_of
 from staged.ir.sizes import Size, dims_in
@@ -387,8 +387,8 @@ def described(value: Value) -> str:
         return ""
     elif producer.operands and (_is_part(producer) or declared.kind in ("view", "broadcast")):
         return described(producer.operands[0])
-    of = producer.operands[0].hint if len(producer.operands) == 1 else ""
     name = noun_of(producer) if declared is not COMPOSITE else name
+    of = first_named(producer) if not value.tensor.shape or len(producer.operands) == 1 else ""
     return f"{of}_{name}" if of else name
 
 

@@ -116,7 +116,14 @@ EQUIVALENTS: dict[str, str] = {
     "repeat_interleave": "use `st.repeat(x, count, axis)`",
     "put_along_axis": 'write `st.scatter_reduce(x, axis, indices, values, "sum", include_self=False)`',
     "masked_scatter": "write `x[mask] = v`",
-    "pad_sequence": "write `st.stack([st.pad(x, [(0, longest - len(x))] + [(0, 0)] * (x.ndim - 1)) for x in arrays])`",
+    **dict.fromkeys(
+        ["pad_sequence", "pack_sequence", "pack_padded_sequence", "pad_packed_sequence"], "use `nn.utils.rnn.{bare}`"
+    ),
+    **dict.fromkeys(
+        ["unpad_sequence", "unpack_sequence"],
+        "the program alone knows the lengths: write `[x[:n, i] for i, n in enumerate(lengths)]` in plain Python",
+    ),
+    "invert_permutation": "use `st.argsort(permutation)`",
     "parameters_to_vector": "write `st.concat([st.reshape(p.value, (-1,)) for p in model.parameters()])`",
     "vector_to_parameters": "write `p.value = st.reshape(vector[start : start + p.size], p.shape)` for each parameter",
     "weight_norm": "keep `g` and `v` as parameters, and write `g * v / st.norm(v, axis=1, keepdims=True)` in `forward`",
@@ -231,7 +238,6 @@ OF_OPTIMIZERS: dict[str, str] = {
 
 IN_NN: dict[str, str] = {
     "functional": EQUIVALENTS["functional"],
-    "utils": EQUIVALENTS["utils"],
     "parameter": "use `nn.Parameter`",
     "Buffer": "use `self.register_buffer(name, array)`",
     **dict.fromkeys(["DataParallel", "parallel"], "a program has the devices of its regions: see docs/regions.md"),
@@ -262,10 +268,10 @@ IN_OPTIM: dict[str, str] = {
 
 
 def unknown_names(module: str, public: Iterable[str]) -> Callable[[str], Any]:
-    """`__getattr__` of a module: an AttributeError with the hint for a name of SciPy's or NumPy's."""
+    """`__getattr__` of a module: an AttributeError with the hint for a name of SciPy's, NumPy's or torch's."""
 
     def unknown(name: str) -> Any:
-        answer = answer_from((EQUIVALENTS,), name) or slip_of(name, public, f"{module}.")
+        answer = answer_from((EQUIVALENTS, IN_OPTIM), name) or slip_of(name, public, f"{module}.")
         raise no_attribute(f"module 'staged.{module}' has", name, answer)
 
     return unknown

@@ -17,6 +17,7 @@ from staged.eager_mode.context import eager_call, unwrap, wrap
 from staged.errors import ProgramNanError, ProgramRecursionError, StagedError, StagingError
 from staged.frontend.calls.arguments import Arguments, flatten_arguments
 from staged.frontend.calls.call import call
+from staged.frontend.calls.detection import Axis, Failure
 from staged.frontend.calls.dims import declared_of
 from staged.frontend.calls.staged_calls import call_staged
 from staged.frontend.devices.resident import open_regions
@@ -151,20 +152,24 @@ class StagedFunction(Generic[P, R]):
         started, kept = perf_counter(), self._kept
         arguments = self._arguments(args, kwargs)
         sizes = kept.detection.call(arguments, self._declared, (id(self._owner), repr(region_key()), id(self.options)))
-        staged, failure = None, None
-        if sizes is not None and sizes.is_due and not kept.reasons:
-            bound = sizes.bind(arguments, self._declared)
-            try:
-                with assuming(bound.assumptions):
-                    staged = self._staged(args, kwargs, bound)
-            except Exception as error:  # whatever it is: the program for these sizes alone follows, or its error
-                failure = None if bound.assumptions and bound.assumptions.is_unmet else error
+        staged: Any = None
+        reasons: dict[tuple[Axis, ...], Exception] = {}
+        if sizes is not None and not kept.reasons:
+
+            def attempt(axes: Collection[Axis]) -> Any:
+                bound = sizes.bind(arguments, self._declared, axes)
+                try:
+                    return self._staged(args, kwargs, bound)
+                except Exception as error:  # whatever it is: the program for these sizes alone follows, or its error
+                    return Failure(error, bound.assumptions is not None and bound.assumptions.is_of_call(error))
+
+            staged, reasons = sizes.most_dynamic(attempt)
         traced, program, made = staged or self._staged(args, kwargs, arguments)
         if isinstance(made, Entry):
             made.staging_seconds = perf_counter() - started
         kept.keep(made, program.key, self.__wrapped__)
         if sizes is not None:
-            kept.traced_sizes(sizes, failure, self.__wrapped__)
+            kept.traced_sizes(sizes, reasons, self.__wrapped__)
         return program.run(traced.arguments, traced)
 
     def _staged(
@@ -190,6 +195,10 @@ class StagedFunction(Generic[P, R]):
         why = f"{kept.changed} was not as the trace before had read it" if kept.changed else ""
         if kept.changed.startswith(("the argument", "the size", "the shape")) and kept.values:
             why = kept.values
+        elif kept.captured:
+            why += f": the captured {kept.captured}"
+            if "has shape" in kept.captured:
+                why += ". Sizes of captured arrays are static: pass the array as an argument"
         return f"{why}; the function {kept.why_static}" if kept.why_static else why
 
     @property
@@ -246,13 +255,14 @@ class StagedFunction(Generic[P, R]):
     ) -> tuple[Arguments, TracedFunction]:
         arguments = arguments or self._arguments(args, kwargs)
         generator = self._generator or OF_THREAD
-        if not arguments.sizes or arguments.assumptions:
+        if not arguments.sizes:
             return arguments, trace(self.__wrapped__, args, kwargs, self._static, generator, arguments)
-        return traced_with_relations(
-            arguments,
-            lambda given: trace(self.__wrapped__, args, kwargs, self._static, generator, given),
-            lambda: position_of_function(self.__wrapped__),
-        )
+
+        def traced(given: Arguments) -> TracedFunction:
+            with assuming(given.assumptions):
+                return trace(self.__wrapped__, args, kwargs, self._static, generator, given)
+
+        return traced_with_relations(arguments, traced, lambda: position_of_function(self.__wrapped__))
 
     def _program(self, traced: TracedFunction, given: Sequence[tuple[str, Any]] = ()) -> Program:
         from staged.call.program import Program

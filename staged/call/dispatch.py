@@ -24,7 +24,7 @@ from staged.call.guards.expected import TooLargeError, held
 from staged.call.guards.guard import Reason
 from staged.errors import StagedError
 from staged.frontend.calls.arguments import Arguments
-from staged.frontend.calls.detection import ENOUGH_SIZES, Call, Detection, described_axes
+from staged.frontend.calls.detection import ENOUGH_SIZES, Axis, Call, Detection, described_axis
 from staged.frontend.devices.resident import ambient_options, ambient_region, device_of, note_staged_call
 from staged.frontend.trace_function import TracedFunction
 from staged.frontend.values.generator import Generator
@@ -79,14 +79,19 @@ class Entry:
     """One trace of a function: the check of its reads, and the program it yielded."""
 
     __slots__ = (
-        "__weakref__", "arguments", "bounds", "calls", "check", "difference", "direct", "failures", "given",
-        "given_types", "is_dead", "key", "options", "region", "runnable", "seconds", "staging_seconds",
+        "__weakref__", "arguments", "bounds", "calls", "captured", "check", "difference", "direct", "failures",
+        "given", "given_types", "is_dead", "key", "options", "region", "runnable", "seconds", "staging_seconds",
         "variables", "writes",
     )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
         self.arguments = ", ".join(f"{argument.path}: {type_text(argument.type)}" for argument in traced.arguments)
         self.given_types: dict[str, Any] = {argument.path: argument.type for argument in traced.arguments}
+        inputs = zip(traced.function.param_paths, traced.function.block.params, strict=True)
+        self.captured: dict[str, Any] = {ref.name: ref.type for ref in traced.function.variables if ref.outer} | {
+            path: param.type for path, param in list(inputs)[len(traced.arguments) :]
+        }
+        """The types of captured arrays and Variables."""
         self.bounds = {size.dim.name: size.dim.max or 0 for size in traced.sizes}
         """The largest size of each dimension."""
         self.key = program.key
@@ -184,6 +189,8 @@ class Programs:
         """The guard that failed before the last trace."""
         self.values = ""
         """The argument that differed, with both values, if it was one."""
+        self.captured = ""
+        """The captured array that differed, with both shapes, if it was one."""
         self.loaded: dict[Any, Loaded] = {}
         self.traces: Counter[Any] = Counter()
         """The number of traces that yielded each program, by key."""
@@ -227,7 +234,10 @@ class Programs:
     def keep(self, made: Entry | list[Reason], key: Any, function: Callable[..., Any]) -> None:
         """Store the result of `entry_for`, and warn if repeated tracing will not end."""
         before = self.entries[:1]
-        self.values = _differing(before[0].given_types, made.given_types) if before and isinstance(made, Entry) else ""
+        self.values = self.captured = ""
+        if before and isinstance(made, Entry):
+            self.values = _differing(before[0].given_types, made.given_types)
+            self.captured = _differing(before[0].captured, made.captured)
         with self.lock:
             alive = tuple(entry for entry in self.entries if not entry.is_dead)
             if isinstance(made, Entry):
@@ -257,24 +267,26 @@ class Programs:
             self.loaded.pop(key, None)
             self.traces.pop(key, None)
 
-    def traced_sizes(self, call: Call, failure: Exception | None, function: Callable[..., Any]) -> None:
-        """Count the sizes of a call that was traced. A note names an axis with a second size, and why the sizes of an
-        axis stay static.
+    def traced_sizes(
+        self, call: Call, reasons: Mapping[tuple[Axis, ...], Exception], function: Callable[..., Any]
+    ) -> None:
+        """Count the sizes of a call that was traced. Notes name an axis with a second size, and say why the sizes of
+        axes stay static.
         """
         call.keep()
-        if failure is not None and not self.reasons:
-            text, where = reason_of(failure)
-            call.family.why_static = (
-                f"has one program for each size of {described_axes(call.axes_with(ENOUGH_SIZES))}: {text}"
-            )
-            self._tell_once("static", call.family.why_static, where, function)
-        self.why_static = call.family.why_static
+        for axes, error in {} if self.reasons else reasons.items():
+            text, where = reason_of(error)
+            why = f"has one program for each size of {described_axis(axes[0], call.axes_with(ENOUGH_SIZES))}: {text}"
+            call.family.why_static |= dict.fromkeys(axes, why)
+            self._tell_once("static", why, where, function)
+        self.why_static = "; ".join(dict.fromkeys(call.family.why_static.values()))
         if self.reasons or self.why_static:
             return
-        if second := call.axes_with(ENOUGH_SIZES - 1):
+        if columns := call.axes_with(ENOUGH_SIZES - 1):
+            second = described_axis(next(iter(columns)), columns)
             self._tell_once(
                 "second",
-                f"was traced for a second size of {described_axes(second)}. One program with a dimension serves all "
+                f"was traced for a second size of {second}. One program with a dimension serves all "
                 'sizes from the third on; `dims` declares the dimension now, and `dims="static"` forbids it',
                 None,
                 function,
@@ -289,7 +301,7 @@ class Programs:
         """Forget all programs."""
         with self.lock:
             self.entries = ()
-        self.reasons, self.changed, self.values, self.why_static = [], "", "", ""
+        self.reasons, self.changed, self.values, self.captured, self.why_static = [], "", "", "", ""
         self.loaded.clear()
         self.traces.clear()
         self.detection.clear()

@@ -17,6 +17,7 @@ from staged.code.scopes import declared_within, renamed
 from staged.code.tree import Function
 from staged.code.uses import functions_called, mentioned
 from staged.code.writer import Names
+from staged.ir.nouns import NOUNS_ALONE
 
 _NUMBERED = re.compile(r"^([a-z]+)\d+$")
 _LETTERS = r"\1"
@@ -65,7 +66,9 @@ def with_common_names(function: Function, users: Sequence[Function]) -> Function
             continue
         words = common_words(columns[name]) if name in columns else []
         owner = next((old for old in found if old in pointers and name.startswith(f"{old}_")), None)
-        if words and (words[0] == name.split("_")[0] or any(len(word) > 1 and not word.isdigit() for word in words)):
+        if name in pointers and "_".join(words) in NOUNS_ALONE:
+            hint = pointers[name]
+        elif words and (words[0] == name.split("_")[0] or any(len(word) > 1 and not word.isdigit() for word in words)):
             hint = "_".join(words)
         elif owner is not None:
             hint = found[owner] + name.removeprefix(owner)

@@ -32,7 +32,7 @@ from staged.code.tree import (
     While,
 )
 from staged.code.types import VOID, CType
-from staged.code.writer import INDENT, LONGEST, WIDTH, Writer, broken, cut, safe_comment, wrapped
+from staged.code.writer import INDENT, WIDTH, Writer, broken, with_comment, wrapped
 
 
 def print_function(function: Function, dialect: Dialect = C) -> str:
@@ -172,7 +172,7 @@ class Printer:
         notes = s.notes or [""] * len(lines)
         width = max((len(line) for line, note in zip(lines, notes, strict=True) if note), default=0)
         for line, note in zip(lines, notes, strict=True):
-            self.w.line(_with_comment(line, width, note, self.w.depth) if note else line)
+            self.w.line(with_comment(line, note, self.w.depth, width))
         self.w.depth -= 1
         self.w.line("};")
 
@@ -281,12 +281,6 @@ class Printer:
 
     def unused(self, s: Unused) -> None:
         self.w.line(f"{', '.join([f'(void){self.expr(name)}' for name in s.names])};{_note(s.note)}")
-
-
-def _with_comment(line: str, width: int, comment: str, depth: int) -> str:
-    """A line of this width with as much of a comment as there is room for."""
-    room = LONGEST - len(INDENT) * depth - width - len("  // ")
-    return line if room < len(" ...") else f"{line:<{width}}  // {cut(safe_comment(comment), room)}"
 
 
 def _is_vector(expr: Expr) -> bool:

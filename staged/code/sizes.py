@@ -266,7 +266,7 @@ class _Rewriter:
             case Infix("*", left, right):
                 array = role.removesuffix("_end").removesuffix("_start")
                 of = max((part.text for part in with_parts([left]) if isinstance(part, Name)), key=len, default=array)
-                stride = f"{of if array == 'start' else array}_stride"  # a start has a stride per index
+                stride = f"{of if array == 'row' else array}_stride"  # `row_start` has a stride per index
                 return Infix("*", self.index(left, stride), self.index(right, stride))
             case Infix("/" | "%" as op, left, right):
                 return Infix(op, self.index(left, role), right)

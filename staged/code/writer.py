@@ -37,8 +37,8 @@ _RESERVED = WORDS | frozenset(
     compl concept const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable
     namespace new noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires
     static_assert static_cast template this thread_local throw try typeid typename using virtual wchar_t xor xor_eq I
-    complex imaginary main host arena args begin end thread text message threadIdx blockIdx blockDim gridDim
-    warpSize""".split()
+    complex imaginary main host arena args begin end thread text message progress_bar threadIdx blockIdx blockDim
+    gridDim warpSize""".split()
 )
 
 _COMPLEX_MATHS = frozenset(
@@ -64,6 +64,20 @@ def has_header_shape(name: str) -> bool:
     return _HEADER_SHAPE.fullmatch(name) is not None
 
 
+def _shortened(name: str) -> str:
+    """A name that is too long without the parts that a later part contains, then without those behind the first.
+
+    `mean_decoder_layers_decoderlayer0_linear1_weight` -> `mean_layers_decoderlayer0_linear1_weight`
+    """
+    if len(name) <= LONGEST_NAME:
+        return name
+    first, *parts = name.split("_")
+    kept = [part for n, part in enumerate(parts) if len(part) < 4 or not any(part in each for each in parts[n + 1 :])]
+    while kept and len(first) + sum(len(part) + 1 for part in kept) > LONGEST_NAME:
+        del kept[0]
+    return "_".join([first, *kept])[:LONGEST_NAME].rstrip("_")
+
+
 def c_identifier(hint: str) -> str:
     """A C identifier as close to `hint` as can be: ASCII letters, digits and `_`, never reserved, never ours (`st_`).
 
@@ -76,8 +90,7 @@ def c_identifier(hint: str) -> str:
         text = f"t_{text}"
     if text.startswith("st_"):
         text = f"t_{text}"
-    if len(text) > LONGEST_NAME:
-        text = text[:LONGEST_NAME].rpartition("_")[0] or text[:LONGEST_NAME]
+    text = _shortened(text)
     return f"{text}_" if text in _RESERVED or text in _COMPLEX_MATHS or has_header_shape(text) else text
 
 
@@ -249,6 +262,13 @@ def safe_comment(text: str, room: int = LONGEST - 3) -> str:
 def cut(text: str, room: int) -> str:
     """As much of a line as there is room for."""
     return text if len(text) <= room else text[: max(room - 4, 0)].rstrip() + " ..."
+
+
+def with_comment(line: str, comment: str, depth: int, width: int = 0) -> str:
+    """A line of at least this width with as much of a comment as there is room for."""
+    width = max(width, len(line))
+    room = LONGEST - len(INDENT) * depth - width - len("  // ")
+    return f"{line:<{width}}  // {cut(safe_comment(comment), room)}" if comment and room >= len(" ...") else line
 
 
 def _elements(text: str) -> list[str]:

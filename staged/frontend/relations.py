@@ -11,7 +11,7 @@ Tested by `tests/dynamic_sizes/test_relations.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,10 +25,11 @@ from staged.ir.size_functions import substitute
 from staged.ir.size_questions import Question, UndecidedSizeError, differing
 from staged.ir.sizes import Dim, Extent, Extreme, Quotient, Size, bounds_of, dims_in, terms_of, value_of
 from staged.ir.types import TensorType
+from staged.ops.assumptions import deciding
 from staged.source import Position
 
-_MOST_TRACES = 24
-"""The largest number of relations that a function may need."""
+_MOST_TRACES, _MOST_IN_DETECTION = 24, 8
+"""The largest number of relations that a function may need, with declared and with found sizes."""
 
 Values = dict[Dim, int]
 
@@ -45,7 +46,8 @@ class _Change:
     @staticmethod
     def to(dim: Dim, rest: Extent, most: int | None, name: str, factor: int = 1) -> _Change:
         """The change to a fresh dimension of this name, if it may be other than 0."""
-        return _Change(dim, rest, Dim(name, most, dim.number) if most != 0 else None, factor)
+        least = max(0, -((rest - dim.least) // factor)) if isinstance(rest, int) else 0
+        return _Change(dim, rest, Dim(name, most, dim.number, least) if most != 0 else None, factor)
 
     @property
     def size(self) -> Extent:
@@ -72,18 +74,34 @@ def traced_with_relations(
     """
     given, values = arguments, _values(arguments)
     first: StagedError | None = None
-    for _ in range(_MOST_TRACES):
+    asks = True
+    for _ in range(_MOST_IN_DETECTION if arguments.assumptions else _MOST_TRACES):
         differing.clear()
         asked.clear()
         try:
-            return arguments, trace(arguments)
+            with deciding(size.dim for size in arguments.sizes if asks):
+                return arguments, trace(arguments)
         except StagedError as error:
             first = first or error
-            change = next(_changes(error, values), None)
-            if change is None:
+            found = arguments.assumptions
+            if found is not None and (
+                not found.is_of_call(error) or found.is_unmet and not isinstance(error, UndecidedSizeError)
+            ):
                 break
-            arguments = _changed(arguments, change)
+            change = next(_changes(error, values, found.sizes if found else ()), None)
+            if change is not None:
+                arguments = _changed(arguments, change)
+            elif asks and found is None and any(isinstance(each, UndecidedSizeError) for each in (first, error)):
+                # The program checks what no change decides, and errors have the names of the declaration.
+                asks, first, arguments = False, None, given
+            else:
+                break
             values = _values(arguments)
+            if found is not None and change is not None:
+                if not arguments.sizes:
+                    break
+                changed = {change.fresh} if change.dim in found.sizes else set()
+                found.restart({dim: size for dim, size in values.items() if dim in found.sizes.keys() | changed})
     assert first is not None, "a trace returns or raises"
     raise _explained(first, given, where())
 
@@ -93,8 +111,10 @@ def _values(arguments: Arguments) -> Values:
     return sizes_of(arguments.sizes, lambda number: np.shape(arguments.staged[number].value))
 
 
-def _changes(error: StagedError, values: Values) -> Iterator[_Change]:
-    """Changes that decide what the trace asked last before it failed."""
+def _changes(error: StagedError, values: Values, found: Collection[Dim]) -> Iterator[_Change]:
+    """Changes that decide what the trace asked last before it failed. Only a `found` size of 1 becomes a constant that
+    broadcasts.
+    """
     question = error.question if isinstance(error, UndecidedSizeError) else None
     if question is not None:
         yield from _decided(question, values)
@@ -106,6 +126,11 @@ def _changes(error: StagedError, values: Values) -> Iterator[_Change]:
         difference = one - other
         if values.keys() >= set(dims_in(difference)) and value_of(difference, values) == 0:
             change = _is_0(difference, values)
+            if change is not None:
+                yield change
+    for size in (size for pair in pairs for size in pair):
+        if set(found).issuperset(dims_in(size)) and value_of(size, values) == 1:
+            change = _is_0(size - 1, values)
             if change is not None:
                 yield change
     # The sizes may be those of another branch.
@@ -144,7 +169,7 @@ def _is_0(size: Extent, values: Values) -> _Change | None:
     if found:
         # The dimension with the larger bound gives way, of equal ones the later.
         return max(reversed(found), key=lambda change: change.dim.bounds[1])
-    return next((change for part in _parts(size) if (change := _simpler(part, values)) is not None), None)
+    return next((change for part in _parts(size) if (change := _simpler(part, values, size)) is not None), None)
 
 
 def _parts(size: Extent) -> Iterator[Size]:
@@ -160,11 +185,14 @@ def _parts(size: Extent) -> Iterator[Size]:
                 yield part
 
 
-def _simpler(part: Size, values: Values) -> _Change | None:
-    """A change after which a part is one of its sizes, or a division exact."""
+def _simpler(part: Size, values: Values, zero: Extent = 0) -> _Change | None:
+    """A change after which a part is one of its sizes, or a division exact. Of equal sizes, the one that makes `zero` 0
+    is better.
+    """
     if isinstance(part, Extreme):
         sign = 1 if part.name == "min" else -1
-        chosen = min(part.sizes, key=lambda each: sign * value_of(each, values))
+        factor = terms_of(zero).get((part,), 0)
+        chosen = min(part.sizes, key=lambda each: (sign * value_of(each, values), zero + (each - part) * factor != 0))
         for other in part.sizes:
             if other is not chosen and bounds_of(sign * (other - chosen))[0] < 0:
                 return _at_least_0(sign * (other - chosen), values)

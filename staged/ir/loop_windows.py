@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.numbers import fits
-from staged.ir.ranges import Range, Ranges
+from staged.ir.ranges import Ranges
+from staged.ir.sizes import Extent, Size, bounds_of, largest, smallest, surely
 from staged.ir.storage import is_tensor, structural_ops, view_of
 from staged.ir.structure import CONTRACTION, FOR, KERNEL
-from staged.ir.trips import constant_of, static_trip_count
-from staged.ir.types import CPU, TensorType, bound, dims_of, i64
+from staged.ir.trips import constant_of, size_of, trip_count
+from staged.ir.types import CPU, TensorType, i64
 from staged.ir.views import Loop
 
 
@@ -33,9 +34,9 @@ from staged.ir.views import Loop
 class Form:
     """A number of the program: a sum of loop indices, each with a factor, and of something in [low, high]."""
 
-    factors: Mapping[Value, int]
-    low: int
-    high: int
+    factors: Mapping[Value, Extent]
+    low: Extent
+    high: Extent
 
     @property
     def is_exact(self) -> bool:
@@ -47,7 +48,7 @@ class Window:
     """A part of an array that an op reads or writes: along each axis, `sizes` elements from `starts` on."""
 
     starts: tuple[Form, ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[Extent, ...]
     is_write: bool
     loops: tuple[Op, ...]
     """The loops around the op, from the one that is asked about inwards."""
@@ -119,9 +120,10 @@ class LoopWindows:
         if len(factors) != 1 or factors == {0}:
             return False
         reaches = [self._range(window.starts[axis], without=index) for window in windows]
-        low = min(reach[0] for reach in reaches)
-        high = max(reach[1] + window.sizes[axis] for reach, window in zip(reaches, windows, strict=True))
-        return high - low <= abs(factors.pop())
+        low = smallest(*(reach[0] for reach in reaches))
+        high = largest(*(reach[1] + window.sizes[axis] for reach, window in zip(reaches, windows, strict=True)))
+        factor = factors.pop()
+        return any(surely(lambda: high - low <= distance) for distance in (factor, -factor))  # noqa: B023
 
     # ---- where an array goes ----
 
@@ -129,7 +131,7 @@ class LoopWindows:
         """The uses of a loop's carried array, from its parameter to what the body yields."""
         loop = Loop(op)
         param = loop.carried[number]
-        if not is_tensor(param) or dims_of(param.type):
+        if not is_tensor(param):
             raise _Unknown
         array = Windowed(param.tensor, [param])
         versions = {param}
@@ -190,16 +192,14 @@ class LoopWindows:
     def _window(self, op: Op, given: Mapping[Value, Value], is_write: bool, loops: tuple[Op, ...]) -> Window:
         starts = op.operands[2:] if is_write else op.operands[1:]
         part = op.operands[1].tensor if is_write else op.result.tensor
-        if dims_of(part):
-            raise _Unknown
         forms = tuple(self._form(start, given) for start in starts)
-        return Window(forms, tuple(bound(extent) for extent in part.shape), is_write, loops)
+        return Window(forms, part.shape, is_write, loops)
 
     def _form(self, value: Value, given: Mapping[Value, Value]) -> Form:
         """A start of a window; `given` are the operands of the kernel that it is computed in."""
         found = self._linear(value, given)
         span = None if found is None else self._range(found)
-        if found is not None and span is not None and fits(span, i64):
+        if found is not None and span is not None and fits((bounds_of(span[0])[0], bounds_of(span[1])[1]), i64):
             return found
         known = self._spread(given.get(value, value))
         if known is None:
@@ -212,6 +212,9 @@ class LoopWindows:
         number = constant_of(value)
         if number is not None:
             return Form({}, int(number), int(number))
+        size = size_of(value)
+        if isinstance(size, Size):
+            return Form({}, size, size)
         if value.producer is None:
             return Form({value: 1}, 0, 0) if value in self.ranges.known else None
         op = value.producer
@@ -234,13 +237,13 @@ class LoopWindows:
         known = self.ranges.of(value)
         return None if known is None else Form({}, *known)
 
-    def _range(self, form: Form, without: Value | None = None) -> Range:
+    def _range(self, form: Form, without: Value | None = None) -> tuple[Extent, Extent]:
         """The range of a form, or of what is added to its term of the index `without`."""
         low, high = form.low, form.high
         for index, factor in form.factors.items():
             if index is not without:
                 ends = [factor * end for end in self.ranges.known[index]]
-                low, high = low + min(ends), high + max(ends)
+                low, high = low + smallest(*ends), high + largest(*ends)
         return low, high
 
 
@@ -248,22 +251,22 @@ def _sum(left: Form, right: Form) -> Form:
     factors = {
         index: left.factors.get(index, 0) + right.factors.get(index, 0) for index in {**left.factors, **right.factors}
     }
-    kept = {index: factor for index, factor in factors.items() if factor}
+    kept = {index: factor for index, factor in factors.items() if factor != 0}
     return Form(kept, left.low + right.low, left.high + right.high)
 
 
-def _times(form: Form, number: int) -> Form:
-    if not number:
+def _times(form: Form, number: Extent) -> Form:
+    if number == 0:
         return Form({}, 0, 0)
-    ends = sorted((form.low * number, form.high * number))
-    return Form({index: factor * number for index, factor in form.factors.items()}, *ends)
+    ends = form.low * number, form.high * number
+    factors = {index: factor * number for index, factor in form.factors.items()}
+    return Form(factors, smallest(*ends), largest(*ends))
 
 
 def _covers(window: Window, type: TensorType) -> bool:
     """Return whether the windows of all iterations are the whole array."""
     trips = {Loop(op).index: _counted(op) for op in window.loops}
-    if not all(trips.values()):
-        return False
+    may_be_none = {index for index, trip in trips.items() if not _is_positive(trip)}
     used: set[Value] = set()
     for form, size, extent in zip(window.starts, window.sizes, type.shape, strict=True):
         if not form.is_exact or form.low != 0 or len(form.factors) > 1:
@@ -271,19 +274,25 @@ def _covers(window: Window, type: TensorType) -> bool:
         reached = size
         for index, factor in form.factors.items():
             trip = trips.get(index)
-            if trip is None or index in used or not 0 < factor <= size:
+            if trip is None or index in used or not surely(lambda: 0 <= factor <= size):  # noqa: B023
+                return False
+            if index in may_be_none and factor != size:
                 return False
             used.add(index)
             reached += (trip - 1) * factor
-        if reached < bound(extent):
+        if not surely(lambda: reached >= extent):  # noqa: B023
             return False
-    return True
+    return may_be_none <= used
 
 
-def _counted(op: Op) -> int | None:
+def _is_positive(extent: Extent | None) -> bool:
+    return extent is not None and surely(lambda: extent > 0)
+
+
+def _counted(op: Op) -> Extent | None:
     """The iterations of a loop that counts up from 0, where they are known; None of any other."""
     start, _, step = map(constant_of, Loop(op).bounds)
-    return static_trip_count(op) if (start, step) == (0, 1) else None
+    return trip_count(op) if (start, step) == (0, 1) else None
 
 
 def _enter_indices(op: Op, ranges: Ranges) -> None:
@@ -307,8 +316,11 @@ def _is_plain(op: Op) -> bool:
 
 
 def _is_computation(op: Op) -> bool:
-    """Return whether an op makes values of values, on the host, and may not stop the program."""
-    if op.effects or op.device != CPU or any(dims_of(value.type) for value in (*op.operands, *op.results)):
+    """Return whether an op makes values of values, on the host, and may not stop the program.
+
+    Exact: sizes are the same in all iterations, since no dimension is set inside of the loop.
+    """
+    if op.effects or op.device != CPU or op.declared is prims.DIM:
         return False
     is_scalar = not any(map(is_tensor, (*op.operands, *op.results))) and not op.blocks
     return (

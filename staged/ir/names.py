@@ -142,7 +142,7 @@ def element_name(history: str) -> str:
 
 def _described(op: Op, value: Value) -> str:
     """A noun for a value, with the operand that has a name: `epoch_plus_1`, `losses_ratio`."""
-    of = next((operand.hint for operand in op.operands if has_name(operand.hint)), "")
+    of = next((operand.hint for operand in op.operands if has_name(operand.hint)), "") or first_named(op)
     more = op.operands[1].producer if of and op.declared is prims.ADD else None
     number = more.attrs["value"] if more is not None and more.declared is prims.CONSTANT else None
     terms = [_term(operand) for operand in op.operands] if op.declared is prims.ADD and _is_count(value) else [""]
@@ -150,6 +150,16 @@ def _described(op: Op, value: Value) -> str:
         return "_plus_".join(terms)
     noun = f"plus_{number}" if isinstance(number, int) and number > 0 else noun_of(op, value.index)
     return f"{of}_{noun}" if of else noun
+
+
+def first_named(op: Op) -> str:
+    """The name of the first value with a name that an op reads, or that its first operand is computed from."""
+    while op.operands:
+        named = next((operand.hint for operand in op.operands if has_name(operand.hint)), "")
+        if named or op.operands[0].producer is None:
+            return short(named)
+        op = op.operands[0].producer
+    return ""
 
 
 def _is_count(value: Value) -> bool:

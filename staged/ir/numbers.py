@@ -31,7 +31,7 @@ def initial_value(reduction: Declaration, dtype: DType) -> Number:
     return as_held(value, dtype)
 
 
-def fits(span: tuple[int, int] | None, dtype: DType) -> bool:
+def fits(span: tuple[float, float] | None, dtype: DType) -> bool:
     """Return whether a dtype has all integers of a range."""
     low, high = limits(dtype)
     return span is not None and low <= span[0] and span[1] <= high

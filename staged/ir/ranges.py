@@ -7,9 +7,12 @@ outside, the op may wrap around, and its result has no range.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isinf
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Value
 from staged.ir.numbers import fits, limits
+from staged.ir.sizes import bounds_of
 from staged.ir.structure import IF
 from staged.ir.trips import constant_of
 from staged.ir.types import i64
@@ -66,10 +69,13 @@ class Ranges:
         return found if fits(found, value.tensor.dtype) else None
 
     def _computed(self, value: Value, depth: int) -> Range | None:
-        """The range of an op's result, before it wraps around."""
+        """The range of an op's result, before it wraps around. A size of an axis is not negative."""
         producer = value.producer
         if producer is None or depth > _DEEPEST:
             return None
+        if producer.declared is prims.EXTENT:
+            low, high = bounds_of(producer.attrs["dim"])
+            return max(int(low), 0), limits(i64)[1] if isinf(high) else int(high)
         if producer.declared is IF:
             return self._of_paths([end.operands[value.index] for _, end in Branch(producer).ends()], depth)
         if producer.name not in RANGES:
@@ -194,15 +200,6 @@ def fit(a: Range) -> Range:
     Exact: a range that leaves the dtype is unknown, as that of a `cast`.
     """
     return a
-
-
-@_rule
-def extent() -> Range:
-    """The size of an axis
-
-    Exact: it is not negative.
-    """
-    return 0, limits(i64)[1]
 
 
 @_rule

@@ -146,10 +146,11 @@ class Dim(Size):
     name: str
     max: int | None = None
     number: int = 0
+    least: int = 0
 
     @property
     def bounds(self) -> Bounds:
-        return (0, math.inf if self.max is None else self.max)
+        return (self.least, math.inf if self.max is None else self.max)
 
     def value(self, dims: Mapping[Dim, int]) -> int:
         return dims[self]
@@ -420,6 +421,8 @@ def _extreme(name: str, extents: tuple[Extent, ...]) -> Extent:
         others = [other for other in kept if other is not extent]
         if any(bounds_of((extent - other) * (1 if name == "min" else -1))[0] >= 0 for other in others):
             kept.remove(extent)
+    if len(kept) > 1 and len(str(kept)) > 200:  # bounds need exponential time
+        raise UndecidedSizeError(f"a {name}imum of sizes with {len(str(kept))} characters")
     return kept[0] if len(kept) == 1 else Extreme(name, tuple(sorted(kept, key=str)))
 
 
@@ -458,7 +461,6 @@ def number_of(size: Size) -> Any:
 
 numbers: list[Callable[[Size], Any]] = []
 """The function of the front end that emits it."""
-
 
 Choice = tuple[str, Extreme, int]
 """An extreme in a sum with its factor, and whether the sum is the `min` or the `max` of those with one of its sizes."""

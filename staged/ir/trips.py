@@ -60,11 +60,13 @@ def size_of(value: Value) -> Extent | None:
         return extent
     if op.declared is prims.CONSTANT:
         return int(op.attrs["value"])
+    if op.declared is prims.CAST and op.operands[0].tensor.dtype is i64 is value.tensor.dtype:
+        return size_of(op.operands[0])
     compute = _arithmetic().get(op.declared)
     if compute is None:
         return None
     operands = [size_of(operand) for operand in op.operands]
-    with suppress(UndecidedSizeError, ZeroDivisionError):
+    with suppress(UndecidedSizeError, ZeroDivisionError, TypeError):
         return None if None in operands else compute(*operands)
     return None
 

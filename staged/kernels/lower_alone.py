@@ -192,18 +192,19 @@ def _max_pool_pairs(name: str, p: Parts, w: _Window) -> Nest:
     body: list[Statement] = []
     best: Operand | None = None
     best_at: Operand | None = None
-    for dy in (0, 1):
-        pair = Local("left", source.dtype), Local("right", source.dtype)
+    for dy, row in enumerate(("upper", "lower")):
+        pair = Local(f"{row}_left", source.dtype), Local(f"{row}_right", source.dtype)
         body.append(LoadPair(*pair, source, start + dy * w.width))
         for dx in (0, 1):
-            at = Local("place", i32)
+            at = Local(f"{pair[dx].name}_place", i32)
             if places:
                 body.append(PositionOf(at, place + (dy * w.width + dx)))
             if best is None:
                 best, best_at = pair[dx], at
                 continue
             wins = larger(body, pair[dx], best)
-            chosen, chosen_at = Local("winner", source.dtype), Local("place", i32)
+            winner = f"best_of_{2 * dy + dx + 1}"
+            chosen, chosen_at = Local(winner, source.dtype), Local(f"{winner}_place", i32)
             if 0 in p.result_numbers or (dy, dx) != (1, 1):  # the last decides about places alone
                 body.append(Compute(chosen, prims.SELECT, (wins, pair[dx], best), {}))
             if places:
@@ -223,10 +224,11 @@ def larger(body: list[Statement], x: Local, best: Operand) -> Local:
     Exact: IEEE: the first of ties, and the first NaN, wins; of -0.0 and 0.0 the first.
     """
     if not x.dtype.is_float:
-        wins = Local("wins", bool_)
+        wins = Local(f"{x.name}_wins", bool_)
         body.append(Compute(wins, prims.GREATER, (x, best), {}))
         return wins
-    stays, wins, number, both = (Local(n, bool_, n != "wins") for n in ("stays", "replaces", "is_number", "wins"))
+    stays, wins, number = (Local(each, bool_, True) for each in ("stays", "replaces", "is_number"))
+    both = Local(f"{x.name}_wins", bool_)
     body.append(Compute(stays, prims.LESS_EQUAL, (x, best), {}))
     body.append(Compute(wins, prims.LOGICAL_NOT, (stays,), {}))
     body.append(Compute(number, prims.EQUAL, (best, best), {}))
@@ -245,10 +247,10 @@ def _max_pool_pairs_backward(name: str, p: Parts) -> Nest:
     start = Affine.of(w.plane, w.height * w.width) + Affine.of(w.y, 2 * w.width) + Affine.of(w.x, 2)
     place = Affine.of(w.y, 2 * w.width) + Affine.of(w.x, 2)
     inner: list[Statement] = [load, load_index]
-    for dy in (0, 1):
+    for dy, row in enumerate(("upper", "lower")):
         parts: list[Local] = []
-        for dx in (0, 1):
-            at, here, part = Local("place", i32), Local("here", bool_), Local("part", out.dtype)
+        for dx, pixel in enumerate((f"{row}_left", f"{row}_right")):
+            at, here, part = Local(f"{pixel}_place", i32), Local(f"{pixel}_wins", bool_), Local(f"d_{pixel}", out.dtype)
             inner.append(PositionOf(at, place + (dy * w.width + dx)))
             inner.append(Compute(here, prims.EQUAL, (index, at), {}))
             inner.append(Compute(part, prims.SELECT, (here, ct, zero), {}))
@@ -266,7 +268,7 @@ def _max_pool2d(name: str, p: Parts) -> Nest:
         return _max_pool_pairs(name, p, _Window(p, p.shapes[0], shape_of(p.op.results[0])))
     w = _Window(p, p.shapes[0], shape_of(p.op.results[0]))
     source = p.array(0)
-    best = Reduction(Local("best", i64), prims.ARGMAX)
+    best = Reduction(Local("winner_place", i64), prims.ARGMAX)
     value, load = p.load(source, w.element)
     search = w.over_window([load, Accumulate(best, value, w.position)], (best,))
     body: list[Statement] = [search]
@@ -293,7 +295,7 @@ def _max_pool2d_backward(name: str, p: Parts) -> Nest:
     at = Affine.of(plane, windows) + Affine.of(window)
     index, load_index = p.load(p.array(1), at)
     value, load = p.load(p.array(0), at)
-    place = Local("place", i64)
+    place = Local("winner_place", i64)
     target = Affine.of(plane, size) + Affine.of(place)
     inner = [load_index, Compute(place, prims.CAST, (index,), {}), load, *p.add_to(out, target, value)]
     return p.nest(name, loops([plane], [Loop(element, (zero,)), Loop(window, tuple(inner))]), True)

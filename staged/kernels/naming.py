@@ -23,6 +23,7 @@ from staged.ir.names import (
     LibraryName,
     QualifiedName,
     as_name,
+    first_named,
     has_name,
     inside,
     is_users_name,
@@ -33,8 +34,9 @@ from staged.ir.names import (
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.nouns import NOUNS, NOUNS_ALONE, noun_of, verb_of
 from staged.ir.storage import structural_ops
-from staged.ir.structure import FOR, VARIABLE_READ, VARIABLE_WRITE, WHILE
+from staged.ir.structure import FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE, WHILE
 from staged.ir.types import TensorType, Type
+from staged.ir.views import Loop
 from staged.kernels.kernel_names import KernelNames
 from staged.kernels.kinds import is_inlined, is_scalar
 from staged.kernels.words import of_operand
@@ -64,6 +66,10 @@ class Naming:
         """The names that values have before kernels are named."""
         self._carried: dict[str, Type] = {}
         """By name: the type of the array with this name that a loop computes."""
+        self._collected: dict[Value, Value] = {}
+        """By sequence that a loop leaves: the value of an iteration."""
+        self._read_back: dict[Value, list[Value]] = {}
+        """By value that a loop collects: the values that read it from the sequence."""
         self._arrays: dict[str, Value] = {}
         """The arrays with a name, by name."""
         self._kernels = KernelNames(function.block)
@@ -88,6 +94,9 @@ class Naming:
             if op.declared.is_loop:
                 arrays = [value for value in op.results if isinstance(value.type, TensorType) and value.tensor.shape]
                 self._carried.update((value.hint, value.type) for value in arrays)
+                self._collected.update(zip(Loop(op).collected, Loop(op).elements, strict=True))
+            if op.declared is SEQUENCE_GET and op.operands[0] in self._collected:
+                self._read_back.setdefault(self._collected[op.operands[0]], []).append(op.result)
             if op.declared is VARIABLE_WRITE:
                 self.written.setdefault(op.operands[0], op.attrs["variable"])
             inside = (value for inner in op.blocks for value in inner.end.operands)
@@ -210,7 +219,7 @@ class Naming:
         after its ops.
         """
         named = [self._hint(value) for value in results if has_name(self._hint(value))]
-        free = not any(value.hint == kernel for value in results)
+        free = not named
         written = [as_name(self.written[value].name) for value in results if value in self.written]
         for value in results:
             op = value.producer
@@ -257,6 +266,8 @@ class Naming:
                     word = name
             value.hint = LibraryName(name, word=name if word in NOUNS_ALONE and not is_scalar(value) else word)
             self._qualify(op, value, written, new=True)
+            for again in self._read_back.get(value, ()):
+                again.hint = again.hint if has_name(again.hint) else value.hint
 
     def _qualify(self, op: Op, value: Value, written: Sequence[str], new: bool = False) -> None:
         """Put the layer or function before the name of an array, if other arrays have this name.
@@ -267,7 +278,7 @@ class Naming:
         hint, word = str(value.hint), short(value.hint)
         if is_scalar(value):
             named = (str(operand.hint) for operand in op.operands if has_name(operand.hint))
-            read = next(named, "").removeprefix("d_") or _first_read(op)
+            read = next(named, "").removeprefix("d_") or first_named(op).removeprefix("d_")
             if new and read and self._arrays.setdefault(hint, value) is not value:
                 value.hint = LibraryName(f"{read}_{noun_of(op, value.index)}", word=word)
             return
@@ -283,7 +294,7 @@ class Naming:
             names.insert(0, hint)
         if self.phase(op) == "forward" and self._kernels.is_evaluation([op]):
             names = [each for name in names for each in (name, f"evaluate_{name}")]
-        read = min(written, key=len) if written else _first_read(op)
+        read = min(written, key=len) if written else first_named(op).removeprefix("d_")
         names += [f"{hint}_{noun_of(op, value.index)}", f"{hint}_{read}" if read else hint, hint]
         taken = self._given if new and not before else ()
         name = next((each for each in names if self._arrays.get(each, value) is value and each not in taken), hint)
@@ -341,16 +352,6 @@ def _steps(ops: Iterable[Op], first: Phase, phase: Callable[[Op], Phase], result
         elif label and label not in found and op.where not in named and not is_inlined(op) and phase(op) == first:
             found[label] = inside(label, next(iter(found.values()), ""))
     return list(found.values())
-
-
-def _first_read(op: Op) -> str:
-    """The first value with a name that an op reads, or that its first operand is computed from."""
-    while op.operands:
-        named = next((name for value in op.operands if (name := value.hint) and has_name(name)), "")
-        if named or op.operands[0].producer is None:
-            return short(named).removeprefix("d_")
-        op = op.operands[0].producer
-    return ""
 
 
 def _short_state(name: str, written: Sequence[str], hint: str) -> str:

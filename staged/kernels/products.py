@@ -96,15 +96,9 @@ def has_descriptors(root: Op) -> bool:
 
 
 def may_have_epilogue(root: Op, machine: Machine) -> bool:
-    """Return whether other ops may compute on finished elements of a contraction: not on those of a gradient's nest,
-    nor on the pixels of a gradient that do not follow one another.
-    """
-    if root.declared not in (prims.CONV2D_BACKWARD_INPUT, prims.CONV2D_BACKWARD_WEIGHT):
-        return True
-    conv = convolution_of(root)
-    is_known = all(isinstance(size, int) for size in conv.image)
-    has_phases = root.declared is prims.CONV2D_BACKWARD_INPUT and conv.stride != (1, 1) and not is_known
-    return not has_phases and not is_nest(root, None, machine)
+    """Return whether other ops may compute on finished elements of a contraction: not on those of a gradient's nest."""
+    is_gradient = root.declared in (prims.CONV2D_BACKWARD_INPUT, prims.CONV2D_BACKWARD_WEIGHT)
+    return not is_gradient or not is_nest(root, None, machine)
 
 
 def is_of_bytes(root: Op, machine: Machine) -> bool:

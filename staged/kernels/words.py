@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from staged.ir.declaration import Declaration, prims
-from staged.ir.names import FieldName, short
+from staged.ir.names import FieldName, as_name, is_users_name, short
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.nouns import NOUNS_ALONE, noun_of
 
@@ -36,14 +36,13 @@ def _roles() -> dict[Declaration, tuple[str, ...]]:
     }
 
 
-_found: dict[Declaration, tuple[str, ...]] = {}
+_BY_OP = _roles()
+ROLES = frozenset(role for roles in _BY_OP.values() for role in roles)
 
 
 def role_in(op: Op, place: int) -> str:
     """The role of an operand in the result of an op."""
-    if not _found:
-        _found.update(_roles())
-    roles = _found.get(op.declared, ())
+    roles = _BY_OP.get(op.declared, ())
     return roles[place] if place < len(roles) else "argument"
 
 
@@ -74,7 +73,21 @@ def words_in(block: Block) -> Mapping[Value, str]:
                 words[result] = f"{whole}_{role}" if role else whole
             else:
                 words[result] = of_operand(op, result)
-    return words
+    return _with_layers(words)
+
+
+def _with_layers(words: Mapping[Value, str]) -> Mapping[Value, str]:
+    """The names, behind the layer if values of several layers have the name: `bn3_mean`, `batchnorm2d1_mean`."""
+    layers = {value: where.part if (where := value.producer and value.producer.where) else "" for value in words}
+    of: dict[str, set[str]] = {}
+    for value, word in words.items():
+        of.setdefault(word, set()).add(layers[value])
+    return {
+        value: word
+        if len(of[word]) < 2 or is_users_name(value.hint) or not layers[value]
+        else f"{as_name(layers[value].rpartition('.')[2])}_{word}"
+        for value, word in words.items()
+    }
 
 
 def of_operand(op: Op, result: Value, depth: int = 1) -> str:
@@ -93,4 +106,4 @@ def of_operand(op: Op, result: Value, depth: int = 1) -> str:
 
 def _own(hint: str) -> str:
     """A name, but not a bare noun of a function of this library: `total`."""
-    return "" if isinstance(hint, FieldName) and hint in NOUNS_ALONE else hint
+    return "" if isinstance(hint, FieldName) and hint in NOUNS_ALONE | ROLES else hint

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from staged.nn import init
+from staged.nn import init, utils
 from staged.nn.activation import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
 from staged.nn.attention import MultiheadAttention
 from staged.nn.channels import (
@@ -280,6 +280,7 @@ __all__ = [
     "ZeroPad2d",
     "ZeroPad3d",
     "init",
+    "utils",
 ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import staged as st
 from staged.nn.module import Module
 from staged.nn.parameters import check_dtype, check_option, check_probability, check_sizes, uniform
+from staged.packing import PackedSequence
 
 
 class _Recurrent(Module):
@@ -16,6 +17,9 @@ class _Recurrent(Module):
     (num_layers * directions, N, hidden_size), without N where x has none; y as x, with directions * hidden_size at the
     end. Weights start from U(-1/sqrt(hidden_size), 1/sqrt(hidden_size)). `dropout` applies to the outputs of every
     layer but the last.
+
+    Sequences of different lengths are padded to T, with `lengths` (N,) from 1 to T, or packed. y is then 0 beyond a
+    length, or packed too. Last states are those at each sequence's last step. The reverse direction begins there.
     """
 
     gates = 1
@@ -62,20 +66,30 @@ class _Recurrent(Module):
         given = [f"{name}={getattr(self, name)}" for name, usual in options.items() if getattr(self, name) != usual]
         return ", ".join([f"{self.input_size}, {self.hidden_size}", *given])
 
-    def parameters_of(self, layer: int, direction: str) -> dict[str, Any]:
-        """The present weights and biases of one layer and direction, by the names that the functions have for them."""
+    def arguments_of(self, layer: int, direction: str) -> dict[str, Any]:
+        """The present weights and biases of one layer, and its direction, by the names that the functions have."""
         names = {"w_ih": "weight_ih", "w_hh": "weight_hh"}
         if self.bias:
             names |= {"b_ih": "bias_ih", "b_hh": "bias_hh"}
-        return {short: getattr(self, f"{name}_l{layer}{direction}").value for short, name in names.items()}
+        parameters = {short: getattr(self, f"{name}_l{layer}{direction}").value for short, name in names.items()}
+        return {**parameters, "reverse": direction != ""}
 
-    def run_layer(self, x: Any, state: list[Any], parameters: dict[str, Any], reverse: bool) -> tuple[Any, list[Any]]:
+    def run_layer(self, x: Any, state: list[Any], arguments: dict[str, Any]) -> tuple[Any, list[Any]]:
         """One layer in one direction: the states of all steps, and the last of each kind of state."""
         raise TypeError(f"{type(self).__name__} has no run_layer()")
 
-    def run(self, x: Any, states: list[Any]) -> tuple[Any, list[Any]]:
+    def run(self, x: Any, states: list[Any], lengths: Any) -> tuple[Any, list[Any]]:
         """All layers: y, and each kind of state (layers * directions, N, H) after the last step."""
         name = type(self).__name__
+        is_packed = isinstance(x, PackedSequence)
+        if is_packed:
+            if lengths is not None:
+                raise st.ArgumentError(
+                    f"{name}: a packed sequence has its own lengths",
+                    where=st.here(),
+                    hint="leave `lengths` out, or give the padded array: `packed.padded`",
+                )
+            x, lengths = x.padded, x.lengths
         check_dtype(name, x, self.weight_ih_l0)
         if len(x.shape) not in (2, 3) or x.shape[-1] != self.input_size:
             raise st.ShapeError(
@@ -87,7 +101,7 @@ class _Recurrent(Module):
         if not batched:
             x = st.expand_dims(x, 1)
             states = [None if state is None else st.expand_dims(state, 1) for state in states]
-        elif self.batch_first:
+        elif self.batch_first and not is_packed:
             x = st.swapaxes(x, 0, 1)
         wanted = (self.num_layers * len(self.directions), x.shape[1], self.hidden_size)
         for state in states:
@@ -100,11 +114,13 @@ class _Recurrent(Module):
             ys = []
             for direction in self.directions:
                 given = [None if state is None else state[len(last)] for state in states]
-                y, after = self.run_layer(x, given, self.parameters_of(layer, direction), direction != "")
+                y, after = self.run_layer(x, given, {**self.arguments_of(layer, direction), "lengths": lengths})
                 ys.append(y)
                 last.append(after)
             x = ys[0] if len(ys) == 1 else st.concat(ys, axis=2)
         ends = [st.stack(list(kind)) for kind in zip(*last, strict=True)]
+        if is_packed:
+            return PackedSequence(x, lengths), ends
         if not batched:
             return st.squeeze(x, 1), [st.squeeze(end, 1) for end in ends]
         return (st.swapaxes(x, 0, 1) if self.batch_first else x), ends
@@ -113,11 +129,11 @@ class _Recurrent(Module):
 class _OneState(_Recurrent):
     """A recurrent layer whose state is one array."""
 
-    def forward(self, x: Any, hx: Any = None) -> Any:
+    def forward(self, x: Any, hx: Any = None, *, lengths: Any = None) -> Any:
         """(y, h): the last layer's states at all steps, and every layer's after the last; `hx` is the first, by default
         0.
         """
-        y, (h,) = self.run(x, [hx])
+        y, (h,) = self.run(x, [hx], lengths)
         return y, h
 
 
@@ -141,9 +157,9 @@ class RNN(_OneState):
         self.nonlinearity = nonlinearity
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype=dtype)
 
-    def run_layer(self, x: Any, state: list[Any], parameters: dict[str, Any], reverse: bool) -> tuple[Any, list[Any]]:
+    def run_layer(self, x: Any, state: list[Any], arguments: dict[str, Any]) -> tuple[Any, list[Any]]:
         """One layer in one direction."""
-        y, h = st.rnn(x, state[0], **parameters, nonlinearity=self.nonlinearity, reverse=reverse)
+        y, h = st.rnn(x, state[0], **arguments, nonlinearity=self.nonlinearity)
         return y, [h]
 
 
@@ -152,9 +168,9 @@ class GRU(_OneState):
 
     gates = 3
 
-    def run_layer(self, x: Any, state: list[Any], parameters: dict[str, Any], reverse: bool) -> tuple[Any, list[Any]]:
+    def run_layer(self, x: Any, state: list[Any], arguments: dict[str, Any]) -> tuple[Any, list[Any]]:
         """One layer in one direction."""
-        y, h = st.gru(x, state[0], **parameters, reverse=reverse)
+        y, h = st.gru(x, state[0], **arguments)
         return y, [h]
 
 
@@ -163,16 +179,16 @@ class LSTM(_Recurrent):
 
     gates = 4
 
-    def run_layer(self, x: Any, state: list[Any], parameters: dict[str, Any], reverse: bool) -> tuple[Any, list[Any]]:
+    def run_layer(self, x: Any, state: list[Any], arguments: dict[str, Any]) -> tuple[Any, list[Any]]:
         """One layer in one direction."""
-        y, after = st.lstm(x, None if state[0] is None else (state[0], state[1]), **parameters, reverse=reverse)
+        y, after = st.lstm(x, None if state[0] is None else (state[0], state[1]), **arguments)
         return y, list(after)
 
-    def forward(self, x: Any, hx: Any = None) -> Any:
+    def forward(self, x: Any, hx: Any = None, *, lengths: Any = None) -> Any:
         """(y, (h, c)): the last layer's h at all steps, and every layer's state after the last; `hx` is the first (h,
         c).
         """
-        y, (h, c) = self.run(x, [None, None] if hx is None else [hx[0], hx[1]])
+        y, (h, c) = self.run(x, [None, None] if hx is None else [hx[0], hx[1]], lengths)
         return y, (h, c)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from staged.base.other_names import no_attribute, unknown_array_name
-from staged.errors import LeakError, StagedValueError, UnknownAttributeError, article
+from staged.errors import LeakError, ShapeError, StagedValueError, UnknownAttributeError, article
 from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
 from staged.ops.annotation import ArrayAnnotation
@@ -372,7 +372,13 @@ class StagedArray(Array):
         return self
 
     def __iter__(self) -> Iterator[Array]:
-        if not self.shape or not isinstance(self.shape[0], int):
+        if self.shape and not isinstance(self.shape[0], int):
+            raise ShapeError(
+                f"here the number of rows of {self.type} must be fixed while staging, got {self.shape[0]}",
+                where=here(),
+                hint="loop over the rows: `for row in x:`",
+            )
+        if not self.shape:
             self._refuse(
                 "iterate over", "use `for row in x:` in a staged function over an array with a leading dimension"
             )

@@ -3,7 +3,7 @@
 The sizes of the traced call decide a relation. Each later call checks it before the program runs. For declared
 sizes, the program checks relations.
 
-Tested by `tests/dynamic_sizes/test_detection.py`.
+Tested by `tests/dynamic_sizes/test_detection.py` and `tests/dynamic_sizes/test_relations.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from staged.errors import CarriedValueError, ShapeError
 from staged.ir.size_questions import Question, UndecidedSizeError
 from staged.ir.sizes import Dim, Extent, Size, dims_in, value_of
 from staged.source import Position, here
@@ -32,9 +33,17 @@ class Assumptions:
     relations: dict[str, Question] = field(default_factory=dict)
     """By their source code."""
     is_unmet: bool = False
-    """True if a relation does not hold in the traced call: other calls may have a program for all sizes."""
+    """True if a relation does not hold in the traced call."""
     refused: tuple[str, Position | None] | None = None
     """The first use of a size for which a program for all sizes may differ from Python, and its line."""
+
+    def is_of_call(self, error: Exception) -> bool:
+        """Return whether other sizes may have a program: the error may be one of a relation of the sizes."""
+        return self.is_unmet or isinstance(error, ShapeError | CarriedValueError)
+
+    def restart(self, sizes: Mapping[Dim, int]) -> None:
+        """Begin another trace, with other dimensions."""
+        self.sizes, self.relations, self.refused, self.is_unmet = sizes, {}, None, False
 
     def holds(self, question: Question) -> bool | None:
         """Assume a relation if it holds in the traced call; None if it is not about found sizes alone."""
@@ -67,6 +76,11 @@ def assumed(question: Question) -> bool | None:
     return None if current is None else current.holds(question)
 
 
+def is_assuming() -> bool:
+    """Return whether the trace has found sizes."""
+    return _CURRENT.get() is not None
+
+
 def assume(answered: Any) -> None:
     """Assume a relation of found sizes; without assumptions do nothing.
 
@@ -75,9 +89,32 @@ def assume(answered: Any) -> None:
     current = _CURRENT.get()
     if current is None or answered is True:
         return
-    if not isinstance(answered, Question) or current.holds(answered) is False:
+    question = answered if isinstance(answered, Question) else None
+    if question is None or current.holds(question) is False:
         current.is_unmet = True
-        raise UndecidedSizeError("a relation of sizes")
+        raise UndecidedSizeError("a relation of sizes", question)
+
+
+_DECIDED: ContextVar[frozenset[Dim]] = ContextVar("decided", default=frozenset())
+
+
+@contextmanager
+def deciding(dims: Iterable[Dim]) -> Iterator[None]:
+    """Trace with these dimensions of the arguments, whose sizes in the call decide questions."""
+    token = _DECIDED.set(frozenset(dims))
+    try:
+        yield
+    finally:
+        _DECIDED.reset(token)
+
+
+def decide(answered: Any) -> None:
+    """Ask for one program for either answer if the sizes of arguments decide a question.
+
+    Raises: UndecidedSizeError if they do; the function is then traced again.
+    """
+    if isinstance(answered, Question) and {*dims_in(answered.left), *dims_in(answered.right)} <= _DECIDED.get():
+        bool(answered)
 
 
 def assume_not_one(shape: Iterable[Extent]) -> None:

@@ -27,13 +27,13 @@ COUNT = TensorType(i64, (), weak=True)
 _SAMPLE = Dim("N", max=4)
 
 
-def check_size(name: str, value: int, most: int) -> None:
+def check_size(name: str, value: int, most: int, least: int = 0) -> None:
     """Raise ProgramValueError where `value` is not one that the dimension may have."""
-    if not 0 <= value <= most:
-        raise ProgramValueError(f"dimension `{name}` is {value}, it may be 0 to {most}")
+    if not least <= value <= most:
+        raise ProgramValueError(f"dimension `{name}` is {value}, it may be {least} to {most}")
 
 
-def _infer_dim(count: TensorType, dim: Dim, most: int) -> TensorType:
+def _infer_dim(count: TensorType, dim: Dim, most: int, least: int = 0) -> TensorType:
     if count.shape or not count.dtype.is_integer:
         raise DTypeError(
             f"the size of dimension `{dim.name}` is an integer scalar, got {count}",
@@ -44,8 +44,8 @@ def _infer_dim(count: TensorType, dim: Dim, most: int) -> TensorType:
     return COUNT
 
 
-def _size(count: np.ndarray[Any, Any], dim: Dim, most: int) -> np.ndarray[Any, Any]:
-    check_size(dim.name, int(count), most)
+def _size(count: np.ndarray[Any, Any], dim: Dim, most: int, least: int = 0) -> np.ndarray[Any, Any]:
+    check_size(dim.name, int(count), most, least)
     return np.asarray(count, dtype=np.int64)
 
 
@@ -61,7 +61,7 @@ dim_op: Primitive = primitive(
         BadSample((TensorType(i64, (2,)),), DTypeError, "integer scalar", {"dim": _SAMPLE, "most": 4}),
         BadSample((TensorType(i64),), ShapeError, "room for 0", {"dim": _SAMPLE, "most": 0}),
     ],
-    doc="Binds a symbolic dimension to a count; stops the program where it is negative or larger than `most`.",
+    doc="Binds a symbolic dimension to a count; stops the program where it is below `least` or above `most`.",
     why_not_differentiable="its result is a size",
 )
 
@@ -99,6 +99,11 @@ def size_number(extent: Extent) -> Any:
         case Polynomial(terms):
             return sum(reduce(operator.mul, [*map(size_number, monomial), factor]) for monomial, factor in terms)
     return extent
+
+
+def real_number(extent: Extent) -> Any:
+    """A size as a float of Python, or as a number of the program that is being recorded."""
+    return float(extent) if isinstance(extent, int) else size_number(extent) * 1.0
 
 
 def answer(question: Question) -> Any:

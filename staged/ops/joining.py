@@ -186,7 +186,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     """The parts of `x` along `axis`, without that axis. Array API `unstack`."""
     array = as_array(x)
     where = axis_of(axis, array.ndim, "unstack")
-    extent = fixed_size("unstack", array, where)
+    extent = fixed_size("unstack", array, where, "loop over the parts: `for part in x:`")
     return tuple(squeeze(slice_axis(array, where, i, i + 1), where) for i in range(extent))
 
 

@@ -60,11 +60,12 @@ def shape_error(message: str, *arrays: Any, hint: str | None = None) -> ShapeErr
     return ShapeError(message, where=here(), details=describe(*arrays), hint=hint)
 
 
-def fixed_size(name: str, x: Array, axis: int) -> int:
+def fixed_size(name: str, x: Array, axis: int, hint: str | None = None) -> int:
     """The extent of an axis. Raises: ShapeError if it is known only when the program runs."""
     extent = x.shape[axis]
     if not isinstance(extent, int):
-        raise shape_error(f"{name} needs a size fixed while staging, got {x.type}", x)
+        message = f"{name}: the size of axis {axis % x.ndim} of {x.type} must be fixed while staging, got {extent}"
+        raise shape_error(message, x, hint=hint)
     return extent
 
 

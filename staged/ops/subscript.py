@@ -21,6 +21,7 @@ from staged.ir.size_questions import UndecidedSizeError
 from staged.ir.sizes import Extent, Size, bounds_of, largest, smallest
 from staged.ir.types import Shape, TensorType, bool_, i64, shape_text
 from staged.ops.array import Array, StagedArray
+from staged.ops.assumptions import decide
 from staged.ops.checks import check_sizes
 from staged.ops.choice import select, where
 from staged.ops.context import bind, current_context
@@ -220,6 +221,7 @@ def indices_of(part: slice, extent: Extent) -> tuple[Extent, Extent, int]:
         if bounds_of(number - extent)[0] >= -1:
             # It is negative only if the axis has no elements.
             return largest(number, 0) if step > 0 else smallest(number, extent - 1)
+        decide(number >= 0)
         _check_not_negative(number, "a bound")
         return number if step > 0 else smallest(number, extent - 1)
 

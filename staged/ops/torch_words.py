@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ArgumentError, DTypeError, ShapeError
-from staged.ir.sizes import Extent, surely
+from staged.ir.sizes import Extent, exact_quotient, surely
 from staged.ir.types import (
     DType,
     Shape,
@@ -32,6 +32,7 @@ from staged.ir.types import (
     u8,
 )
 from staged.ops.array import METHOD_NAMES, METHODS, WORDS, Array
+from staged.ops.assumptions import decide
 from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import astype, where
 from staged.ops.comparisons import clip
@@ -138,12 +139,14 @@ def _masked_fill(x: Array, mask: Any, value: Any) -> Array:
 
 
 def _split(x: Array, split_size_or_sections: Any, dim: int = 0) -> list[Array]:
-    extent = _extent(x.shape, dim)
+    extent, size = _extent(x.shape, dim), as_extent(split_size_or_sections)
     cuts: list[Extent]
-    if isinstance(split_size_or_sections, int | np.integer):
-        if split_size_or_sections < 1:
-            raise ShapeError(f"split: parts have at least one element, got {split_size_or_sections}", where=here())
-        cuts = list(range(split_size_or_sections, _fixed("split", x, dim), split_size_or_sections))
+    if size is not None:
+        check_sizes(size >= 1, f"split: parts have at least one element, got {size}")
+        parts = -(-extent // size) if isinstance(size, int) else exact_quotient(extent, size)
+        if not isinstance(parts, int):
+            raise _unknown_parts(f"split({size})", x, dim)
+        cuts = [size * number for number in range(1, parts)]
     else:
         sizes = [known_extent("split", "split_size_or_sections", size) for size in split_size_or_sections]
         message = f"split: parts of {sizes} elements do not make up {extent}, axis {dim} of {x.type}"
@@ -151,26 +154,31 @@ def _split(x: Array, split_size_or_sections: Any, dim: int = 0) -> list[Array]:
         whole = cuts.pop() if cuts else 0
         for fits in (whole >= extent, whole <= extent, *(size >= 0 for size in sizes)):
             check_sizes(fits, message)
-    parts: Any = split(x, cuts, axis=dim)
-    return list(parts)
+    made: Any = split(x, cuts, axis=dim)
+    return list(made)
 
 
 def _chunk(x: Array, chunks: int, dim: int = 0) -> list[Array]:
-    extent = _fixed("chunk", x, dim)
+    extent = _extent(x.shape, dim)
     if not isinstance(chunks, int | np.integer) or chunks < 1:
         raise ShapeError(f"chunk makes at least one part, got {chunks}", where=here())
-    return _split(x, -(-extent // int(chunks)) or [0] * int(chunks), dim)
-
-
-def _fixed(name: str, x: Array, dim: int) -> int:
-    extent = _extent(x.shape, dim)
+    width = -(-extent // int(chunks))
     if not isinstance(extent, int):
-        raise ShapeError(
-            f"the number of parts must be fixed while staging, got {x.type}",
-            where=here(),
-            hint=f"use `st.tensor_split(x, parts, axis={dim})` instead of `{name}`",
-        )
-    return int(extent)
+        are_all = width * (int(chunks) - 1) < extent if chunks > 1 else True
+        decide(are_all)
+        if not surely(lambda: are_all):
+            raise _unknown_parts(f"chunk({chunks})", x, dim)
+        cuts = [width * number for number in range(1, int(chunks))]
+        return list(split(x, cuts, axis=dim))
+    return _split(x, width or [0] * int(chunks), dim)
+
+
+def _unknown_parts(name: str, x: Array, dim: int) -> ShapeError:
+    return ShapeError(
+        f"{name}: the number of parts of axis {dim} of {x.type} depends on its size, {_extent(x.shape, dim)}",
+        where=here(),
+        hint=f"give the number of parts: `st.tensor_split(x, parts, axis={dim})`",
+    )
 
 
 def _to(x: Array, target: Any = None, *, dtype: Any = None) -> Array:

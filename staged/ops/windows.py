@@ -13,7 +13,7 @@ import numpy as np
 
 from staged.ir.declaration import Declaration, prims
 from staged.ir.nodes import Value
-from staged.ir.sizes import Extent
+from staged.ir.sizes import Extent, Size
 from staged.ir.trips import size_of
 from staged.ir.types import i64
 from staged.ops.array import Array, StagedArray
@@ -59,6 +59,8 @@ def _form_of(value: Value) -> _Form:
     if op.declared is prims.CAST and value.tensor.dtype is i64 and op.operands[0].tensor.dtype.is_integer:
         return _form_of(op.operands[0])
     if value.tensor.dtype is not i64:
+        return itself
+    if isinstance(size_of(value), Size):
         return itself
     # Exact: integers to an integer without effects on the value, so that equal operands give equal results.
     if op.declared in (prims.FLOOR_DIVIDE, prims.REMAINDER, prims.MINIMUM, prims.MAXIMUM):

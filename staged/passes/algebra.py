@@ -116,11 +116,15 @@ def fold_constants(op: Op, emit: Emitter) -> Value | None:
 def empty_result(op: Op, emit: Emitter) -> Value | None:
     """An op that gives an array without elements  ->  such an array
 
-    Exact: two of them differ in nothing; an op with effects stays.
+    Exact: two of them differ in nothing; an op with effects stays, except for a check of no elements.
     """
     type_ = op.result.type
-    if op.effects or op.declared.kind == "structured" or not isinstance(type_, TensorType) or not type_.is_static:
+    if op.declared.kind == "structured" or not isinstance(type_, TensorType) or not type_.is_static:
         return None
+    if op.effects and op.declared.kind != "elementwise":
+        indices = op.operands[1].tensor if op.declared.kind == "index" else None
+        if indices is None or not indices.is_static or indices.size:
+            return None
     if type_.size or op.declared is prims.CONSTANT:
         return None
     if (

@@ -85,7 +85,7 @@ def test_addresses_without_an_offset_have_the_offset_0():
 
 
 def test_the_strides_of_a_start_are_those_of_its_indices():
-    batch, row, r, start = (Variable(name, INDEX) for name in ("batch", "row", "r", "start"))
+    batch, row, r, start = (Variable(name, INDEX) for name in ("batch", "row", "r", "row_start"))
     x = Variable("x", ARRAY)
 
     def clear(image: int, width: int) -> Function:

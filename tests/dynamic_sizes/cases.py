@@ -499,6 +499,12 @@ def parts(x):
     return *st.split(x, 2), *st.tensor_split(x, 3, axis=1), x.narrow(1, 1, 1), st.split(x, [2, 3])[1]
 
 
+@case(2, 4, 9, 20, x=("2 * N", 6), y="N <= 20")
+def parts_of_a_known_number(x, y):
+    n = y.shape[0]
+    return *x.split(n), *x.chunk(2, dim=1), *x.split(4, dim=1), *st.unstack(x, axis=1), *x.split([n - 1, n + 1])
+
+
 @case(*FULL, **BOTH)
 def padded_with_elements(x):
     edges = st.pad(x, ((2, 1), (0, 3)), mode="edge"), st.pad(x, 2, mode="wrap")
@@ -597,6 +603,13 @@ def transformed(x):
     return st.real(y), st.imag(y), st.fft.irfft(st.fft.rfft(x))
 
 
+@case(*grid(N=(3, 1, 17), M=(5, 2, 9)), x=("N <= 20", "M <= 10"))
+def transformed_along_sizes(x):
+    across, down = st.fft.rfft(x, norm="ortho"), st.fft.ifft2(x, s=(4, x.shape[1]))
+    back = st.fft.irfft(across, n=x.shape[1]), st.fft.irfft(down + 1j)
+    return st.real(across), st.imag(down), *back, st.fft.fftfreq(x.shape[0], dtype=st.f64)
+
+
 @case(*FULL, **BOTH, y=("N", "M"))
 def sums_of_products(x, y):
     sums = st.einsum("ij,ij->i", x, y), st.einsum("ij,kj->ik", x, y), st.tensordot(x, y, axes=2)
@@ -658,6 +671,15 @@ def loop_over_rows(x):
     total = 0.0
     for i in st.range(x.shape[0]):
         total = total + x[i] * i
+    return total
+
+
+@case(1, 2, 7, 16, x=("N <= 40", 3))
+def loop_over_half(x):
+    half = x.shape[0] // 2
+    total = x[0] * 1.0
+    for i in st.range(half):
+        total = st.tanh(total) + x[i] * st.sum(x[i : i + half])
     return total
 
 

@@ -86,6 +86,19 @@ def patches(x):
     return st.unfold(x, 3, padding=1, stride=2), st.pixel_shuffle(x, 2)
 
 
+@case(
+    *grid(N=(1, 2, 3), H=(4, 1, 9), W=(1, 5, 3), M=(2, 4, 0)), x=("N <= 3", 2, "H <= 9", "W <= 9"), at=("N", 2, "M <= 4", 2)
+)
+def sampled(x, at):
+    nearest = st.grid_sample(x, at, mode="nearest", padding_mode="border")
+    return nearest, st.grid_sample(x, at, padding_mode="reflection", align_corners=True)
+
+
+@case(*grid(N=(1, 2, 3), H=(4, 1, 9)), theta=("N <= 3", 2, 3), x=("N", 3, "H <= 9", 5))
+def affine_grid(theta, x):
+    return st.affine_grid(theta, x.shape)
+
+
 # ---- norms -----------------------------------------------------------------------------------------
 
 
@@ -114,6 +127,22 @@ def gru(x):
 @case(*grid(N=(1, 5, 9), M=(1, 2, 0)), x=("N <= 12", "M <= 4", 4))
 def rnn(x):
     return _RNN(x)
+
+
+_LSTM = seeded(lambda: nn.LSTM(4, 5, bidirectional=True, dtype=st.f64))
+LENGTHS = {"x": ("N <= 12", "M <= 4", 4), "lengths": "M"}
+
+
+@case(*grid(N=(1, 5, 9, 3), M=(1, 2, 3, 0)), integers={"lengths": 12}, exported=True, **LENGTHS)
+def lstm_of_lengths(x, lengths):
+    return _LSTM(x, lengths=lengths % x.shape[0] + 1)
+
+
+@case(*grid(N=(1, 5, 9), M=(1, 2, 3)), integers={"lengths": 12}, **LENGTHS)
+def packed_gru(x, lengths):
+    packed = nn.utils.rnn.pack_padded_sequence(x, lengths % x.shape[0] + 1, enforce_sorted=False)
+    y, h = _GRU(packed)
+    return nn.utils.rnn.pad_packed_sequence(y, padding_value=2.0)[0], h
 
 
 _ENCODER = seeded(lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True, dtype=st.f64))
@@ -159,6 +188,16 @@ def attention_in_blocks(q, k, v):
 @case(*grid(N=(1, 250, 600), M=(5, 700, 300)), q=("N <= 700", 2), k=("M <= 800", 2), v=("M", 3))
 def causal_attention_in_blocks(q, k, v):
     return st.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@case(
+    *grid(N=(1, 2, 3), M=(4, 9, 1), K=(2, 5, 0)), x=("M <= 9", "N <= 3", 4), text=("N", "K <= 5"), length="N",
+    integers={"text": 3, "length": 9},
+)  # fmt: skip
+def ctc_loss(x, text, length):
+    steps = st.minimum(length + 2, x.shape[0])
+    labels = st.minimum(st.minimum(length, text.shape[1]), steps)
+    return st.ctc_loss(st.log_softmax(x), text + 1, steps, labels, reduction="none", zero_infinity=True)
 
 
 # ---- networks --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from typing import Any
@@ -104,6 +105,35 @@ def a_root(x):
     return x * (st.sum(x) + abs((x.shape[0] - 9) ** 0.5))
 
 
+def cut_slices(x):
+    total = 0.0
+    for start in range(0, x.shape[0], 4):
+        total += st.sum(x[start : start + 4]) * start
+    return total
+
+
+def a_caught_index(x):
+    try:
+        last = x[5]
+    except IndexError:
+        last = 0.0
+    return last * x
+
+
+def a_suppressed_index(x):
+    last = 0.0
+    with contextlib.suppress(IndexError):
+        last = x[5]
+    return last * x
+
+
+def a_caught_type(x):
+    try:
+        return x * np.zeros(x.shape[0])
+    except TypeError:
+        return x
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
@@ -113,6 +143,10 @@ def a_root(x):
         (a_large_integer, "an integer computed from a size may need more than 64 bits"),
         (a_growing_integer, "an integer"),
         (a_root, "a number computed from a size may be zero or negative"),
+        (cut_slices, "Python may cut a slice at the end of the axis"),
+        (a_caught_index, "this may stop the program with an IndexError, which the `try` around it cannot catch"),
+        (a_suppressed_index, "this may stop the program with an IndexError"),
+        (a_caught_type, "`numpy.zeros` cannot take staged values"),
     ],
     ids=lambda given: given.__name__ if callable(given) else "",
 )
@@ -124,6 +158,39 @@ def test_a_function_that_needs_the_size_stays_static_and_a_note_cites_the_line(f
     assert not CALLS
 
 
+def windows_in_range(x):
+    total = 0.0
+    for start in range(x.shape[0] - 3):
+        total += st.sum(x[start : start + 4]) * start
+    for block in range(x.shape[0] // 4):
+        total += st.max(x[4 * block : 4 * block + 4]) * block
+    for start in range(x.shape[0] - 1, 2, -1):
+        total += st.sum(x[start - 3 : start + 1]) * start
+    return total
+
+
+def a_suppressed_shape(x):
+    with contextlib.suppress(ValueError):
+        x = x[:6] + np.ones(6)
+    return x
+
+
+def loops_of_numbers(x):
+    total = 0
+    for index in range(x.shape[0]):
+        total += index
+    for last in range(x.shape[0] - 1, -1, -1):  # noqa: B007
+        pass
+    return x * total + ~x.shape[0] + index - last
+
+
+def a_caught_shape(x):
+    try:
+        return x[:6] + np.ones(6)
+    except ValueError:
+        return x
+
+
 @pytest.mark.parametrize(
     ("function", "sizes", "programs"),
     [
@@ -132,13 +199,93 @@ def test_a_function_that_needs_the_size_stays_static_and_a_note_cites_the_line(f
         (lambda x: x * (1 / (x.shape[0] - 1)), (2, 3, 4, 1, 5), 4),
         (lambda x: x[: x.shape[0] - 3], (4, 5, 6, 2, 7), 5),
         (lambda x: x * 2 if x.shape[0] > 3 else x * 3, (2, 3, 4, 5, 0), 4),
+        (lambda x: x.reshape(2, -1) if x.shape[0] % 2 == 0 else x, (2, 3, 4, 5, 8, 7, 1), 4),
+        (windows_in_range, (4, 8, 13, 7, 5), 3),
+        (loops_of_numbers, (2, 3, 5, 4, 1), 3),
+        (a_caught_shape, (2, 7, 9, 1, 6, 12, 5), 6),
+        (a_suppressed_shape, (2, 7, 9, 1, 6, 12, 5), 6),
     ],
-    ids=["split", "squeeze", "division", "slice", "branch"],
+    ids=["split", "squeeze", "division", "slice", "branch", "remainder", "windows", "numbers", "except", "suppress"],
 )
 def test_a_relation_of_sizes_is_checked_before_the_program_runs(function: Any, sizes: Any, programs: int) -> None:
     """Calls for which the relation does not hold have programs, or errors, of their own."""
     found, notes = _compare(function, *((size,) for size in sizes))
     assert len(notes) == 1 and len(found.programs) <= programs
+
+
+def test_the_bound_is_one_that_the_function_allows() -> None:
+    table = np.arange(400.0).reshape(200, 2)
+    found, _ = _compare(lambda x: x + table[: x.shape[0]] + x[:1], *((n, 2) for n in (3, 5, 8, 130, 200, 1, 199, 201)))
+    assert [use.arguments for use in found.programs][:3] == [
+        "x: f64 (N <= 200, 2)", "x: f64 (5, 2)", "x: f64 (3, 2)"
+    ]  # fmt: skip
+
+
+def test_arrays_of_one_element_broadcast() -> None:
+    function = st.function(lambda x, y: x + y)
+    for n, m in ((8, 8), (1, 1), (4, 4), (1, 5), (5, 1), (9, 9), (1, 2), (7, 1)):
+        np.testing.assert_array_equal(function(np.ones(n), np.ones(m)), np.full(max(n, m), 2.0))
+    assert len(function.programs) == 6
+
+
+def test_sizes_of_two_axes_may_have_a_relation() -> None:
+    function = st.function(lambda x, y: x[: y.shape[0]] * y)
+    for n, m in ((3, 2), (5, 4), (8, 7), (9, 9), (20, 11), (11, 1)):
+        np.testing.assert_array_equal(function(np.arange(n), np.ones(m)), np.arange(m))
+    assert len(function.programs) == 3
+
+
+def columns_of_numpy(x):
+    return x * np.ones(x.shape[1]) + x.shape[0]
+
+
+def test_an_axis_that_needs_its_size_does_not_make_other_axes_static() -> None:
+    shapes = [(2, 3), (3, 4), (4, 5), (7, 5), (5, 3), (1, 3), (6, 4), (2, 5)]
+    found, notes = _compare(columns_of_numpy, *shapes)
+    assert {use.arguments for use in found.programs} == {
+        *(f"x: f64 (N <= {most}, {columns})" for most, columns in ((7, 5), (7, 3), (7, 4))),
+        "x: f64 (3, 4)", "x: f64 (2, 3)",
+    }  # fmt: skip
+    assert len(notes) == 2 and "one program for each size of axis 1 of `x` (3, 4 and 5)" in found.why_traced()
+
+
+def nested_iterables(x):
+    total = 0.0
+    for place, (one, other) in enumerate(zip(x, reversed(x), strict=True)):
+        total += one * other * place
+    for place, index in enumerate(range(x.shape[0])):
+        total += x[index] * place
+    return total
+
+
+def test_nested_iterables_are_no_reason_to_trace_at_every_call() -> None:
+    found, _ = _compare(nested_iterables, (2,), (3,), (5,), (4,), (1,))
+    assert len(found.programs) == 3 and not found.why_traced().startswith("every call")
+
+
+class Holder:
+    data: Any = None
+
+
+def test_the_reason_for_a_trace_names_a_captured_array_of_another_size() -> None:
+    held, variable = Holder(), st.Variable(np.ones(2))
+    by_attribute, by_name = st.function(lambda x: st.sum(held.data) * x), st.function(lambda x: st.sum(variable) * x)
+    for n in (2, 3):
+        held.data, variable = np.ones(n), st.Variable(np.ones(n))
+        assert by_attribute(1.0) == by_name(1.0) == n
+    for function in (by_attribute, by_name):
+        assert "has shape (3,); the last trace had (2,). Sizes of captured arrays" in function.why_traced()
+
+
+def halves(x):
+    if x.shape[0] <= 1:
+        return st.sum(x)
+    h = x.shape[0] // 2
+    return halves(x[:h]) + halves(x[h:])
+
+
+def test_endless_expressions_of_sizes_end() -> None:
+    _compare(lambda x: halves(x) + 1.0, (3,), (5,), (8,), (13,))
 
 
 def _trained(dims: Any) -> Any:

@@ -13,6 +13,7 @@ from cuda_emulator import Emulator
 from examples.char_lstm.model import CharLSTM
 from examples.gpt2.model import GPT2, Config
 from examples.mnist.models import MODELS
+from examples.squeezenet.model import SqueezeNet
 from staged import GPU, optim, with_backend
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -82,6 +83,11 @@ MODELS_AND_SIZES = {
         [pictures(10, n, 1, 28, 28) for n in (5, 64, 1)],
     ),
     "char_lstm": (char_lstm, {"x": ("T <= 200", 3), "y": ("T", 3)}, [letters(n, 3) for n in (5, 200, 1)]),
+    "squeezenet": (
+        lambda: of_images(SqueezeNet(64, 5, ((2,), (2,)), dropout=0.0)),
+        {"x": ("N <= 2", 3, "H <= 256", "W <= 256"), "y": "N"},
+        [pictures(5, 2, 3, 64, 65), pictures(5, 1, 3, 256, 64)],
+    ),
     "gpt": (gpt, {"x": (2, "T <= 200"), "y": (2, "T")}, [letters(2, n) for n in (5, 200, 1)]),
 }
 

@@ -109,6 +109,69 @@ def test_slices_that_count_from_the_end_by_a_size() -> None:
     compare(lambda x, y: (x[-y.shape[0] :], x[: -y.shape[0]]), TWO, (5, 3), (9, 10), (2, 2), (6, 0), programs=2)
 
 
+def up_to_three_less(x):
+    n = x.shape[0]
+    return x[: n - 3] * 2.0, x[n - 3 :: -2] * 2.0
+
+
+def beyond_three_less(x):
+    n = x.shape[0]
+    return x[n - 3 :] * 2.0, x[: n - 3 : -1] * 2.0
+
+
+def up_to_three_less_than_half(x):
+    return x[: x.shape[0] // 2 - 3] * 2.0
+
+
+@pytest.mark.parametrize("function", [up_to_three_less, beyond_three_less, up_to_three_less_than_half])
+def test_slices_whose_bound_is_negative_for_small_sizes(function: Any) -> None:
+    compare(function, {"x": ("N <= 40",)}, (9,), (2,), (3,), (1,), (0,), (6,), (40,), programs=2)
+
+
+def test_slices_up_to_a_difference_of_sizes() -> None:
+    sizes = (6, 4), (4, 6), (3, 1), (1, 1), (0, 1), (2, 40)
+    compare(lambda x, y: x[: x.shape[0] - y.shape[0]] * 2.0, TWO, *sizes, programs=2)
+    compare(lambda x: x[3:] - x[: x.shape[0] - 3], {"x": ("N <= 40",)}, (6,), (4,), (3,))
+
+
+def three_chunks(x):
+    return x.chunk(3)
+
+
+def test_chunks_of_all_sizes_that_have_as_many() -> None:
+    compare(three_chunks, {"x": ("N <= 40", 2)}, (9,), (3,), (30,), (5,), (8,), (7,), programs=3)
+
+
+def pairs(x):
+    return x.split(2)
+
+
+def rows(x):
+    return st.unstack(x)
+
+
+def doubled_rows(x):
+    return [row * 2.0 for row in x]
+
+
+@pytest.mark.parametrize(
+    ("function", "message", "remedy"),
+    [
+        (three_chunks, "the number of parts of axis 0 of f64 (N, 2) depends on its size, N", "st.tensor_split(x"),
+        (pairs, "split(2): the number of parts of axis 0 of f64 (N, 2) depends on its size, N", "st.tensor_split(x"),
+        (rows, "unstack: the size of axis 0 of f64 (N, 2) must be fixed while staging, got N", "for part in x"),
+        (doubled_rows, "the number of rows of f64 (N, 2) must be fixed while staging, got N", "for row in x"),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_a_number_of_parts_that_depends_on_a_size(function: Any, message: str, remedy: str) -> None:
+    with pytest.raises(ShapeError) as caught:
+        st.function(dims={"x": ("N <= 40", 2)})(function)(np.ones((4, 2)))
+    text = str(caught.value)
+    assert message in text and remedy in text and f"in {function.__name__}" in text
+    assert "N is 4: axis 0 of `x`" in text
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [

@@ -23,7 +23,6 @@ LABELS, PREDICTIONS = np.array([0, 1, 2, 1]), np.array([0, 2, 2, 1])
 LAYER = nn.Linear(3, 2)
 V, U = np.linalg.eigh(SYMMETRIC)
 LOW = np.linalg.cholesky(SYMMETRIC)
-ROWS = [np.arange(2.0), np.arange(3.0)]
 PLACES = np.array([[2, 0], [1, 0], [0, 1], [1, 2]])
 
 
@@ -38,7 +37,6 @@ CASES = {
     "pdist": ({"x": X}, [np.linalg.norm(X[i] - X[j]) for i in range(4) for j in range(i + 1, 4)]),
     "repeat_interleave": ({"x": X, "count": 2, "axis": 1}, np.repeat(X, 2, 1)),
     "put_along_axis": ({"x": X, "axis": 1, "indices": PLACES, "values": np.full((4, 2), 9.0)}, put(X, PLACES, 9.0)),
-    "pad_sequence": ({"arrays": ROWS, "longest": 3}, [[0.0, 1.0, 0.0], [0.0, 1.0, 2.0]]),
     "parameters_to_vector": (
         {"model": LAYER},
         np.concatenate([LAYER.weight.numpy().ravel(), LAYER.bias.numpy()]),

@@ -12,32 +12,36 @@ from staged.ir.builder import Builder
 from staged.ir.loop_windows import LoopWindows
 from staged.ir.nodes import FAIL, Function, Label, Value
 from staged.ir.ranges import Ranges
+from staged.ir.sizes import Dim, Extent, Size, largest, smallest
 from staged.ir.structure import FOR
 from staged.ir.types import TensorType, f32, i64
 from staged.ir.verifier import verify
 from staged.ir.views import Loop
 
 INT = TensorType(i64)
+T = Dim("T", 200)
 ARRAY = TensorType(f32, (4, 12))
 
 
 class Nest:
     """A function with two loops in one another, `n` and `i`, over one array."""
 
-    def __init__(self, trips: tuple[int, int] = (4, 3), type: TensorType = ARRAY) -> None:
+    def __init__(self, trips: tuple[Extent, Extent] = (4, 3), type: TensorType = ARRAY) -> None:
         self.builder = Builder()
         self.trips, self.type = trips, type
 
-    def number(self, value: int) -> Value:
+    def number(self, value: Extent) -> Value:
+        if isinstance(value, Size):
+            return self.builder.op("extent", [], [INT], attrs={"dim": value}).result
         return self.builder.op("constant", [], [INT], attrs={"value": value}).result
 
-    def times(self, index: Value, factor: int) -> Value:
+    def times(self, index: Value, factor: Extent) -> Value:
         return self.builder.op("multiply", [index, self.number(factor)], [INT]).result
 
     def plus(self, index: Value, other: int) -> Value:
         return self.builder.op("add", [index, self.number(other)], [INT]).result
 
-    def written(self, x: Value, starts: Sequence[Value], sizes: tuple[int, ...], *read: Value) -> Value:
+    def written(self, x: Value, starts: Sequence[Value], sizes: tuple[Extent, ...], *read: Value) -> Value:
         """x with a window of numbers, in a kernel; `read` are values that the numbers are made of."""
         part = TensorType(f32, sizes)
         operands = [x, *starts, *read]
@@ -51,10 +55,10 @@ class Nest:
         attrs = {"name": "kernel", "fused": "dynamic_update"}
         return self.builder.op("kernel", operands, [x.type], attrs=attrs, blocks=[body.block]).result
 
-    def read(self, x: Value, starts: Sequence[Value], sizes: tuple[int, ...]) -> Value:
+    def read(self, x: Value, starts: Sequence[Value], sizes: tuple[Extent, ...]) -> Value:
         return self.builder.op("dynamic_slice", [x, *starts], [TensorType(f32, sizes)], attrs={"sizes": sizes}).result
 
-    def loop(self, name: str, count: int, x: Value, body: Callable[[Value, Value], Value]) -> Value:
+    def loop(self, name: str, count: Extent, x: Value, body: Callable[[Value, Value], Value]) -> Value:
         bounds = [self.number(0), self.number(count), self.number(1)]
         with self.builder.block([INT, x.type], [name, "x"]) as opened:
             index, carried = opened.params
@@ -64,8 +68,9 @@ class Nest:
 
     def answers(self, body: Callable[[Nest, Value, Value, Value], Value]) -> tuple[bool, bool, bool]:
         """For a body of (x, n, i): whether iterations of n are apart, those of i, and whether all is written."""
-        with self.builder.block([self.type], ["x"]) as opened:
-            (x,) = opened.params
+        with self.builder.block([INT, self.type], ["t", "x"]) as opened:
+            t, x = opened.params
+            self.builder.op("dim", [t], [INT], effects=FAIL, attrs={"dim": T, "most": 200})
             result = self.loop(
                 "n",
                 self.trips[0],
@@ -144,6 +149,25 @@ def test_a_body_that_may_stop_the_program_is_not_apart() -> None:
         return nest.written(x, [nest.times(divided, 0), nest.times(i, 4)], (1, 4))
 
     assert Nest().answers(body)[0] is False
+
+
+def test_blocks_of_a_size_that_the_program_finds_are_apart_and_are_the_whole_array() -> None:
+    def rows_of(extent: Extent) -> Callable[[Nest, Value, Value, Value], Value]:
+        return lambda nest, x, n, i: nest.written(x, [n, nest.times(i, extent)], (1, extent))
+
+    count, extent = -(-T // 48), largest(smallest(T, 48), 1)
+    assert Nest((4, count), TensorType(f32, (4, count * extent))).answers(rows_of(extent)) == (True, True, True)
+    assert Nest((4, T), TensorType(f32, (4, T * 4))).answers(rows_of(4)) == (True, True, True)
+    assert Nest((T, 3), TensorType(f32, (T, 12))).answers(rows_of(4)) == (True, True, True)
+    assert Nest((4, 3), TensorType(f32, (4, T * 3))).answers(rows_of(T)) == (True, True, True)
+
+
+def test_sizes_that_may_be_0_or_differ_leave_elements_unwritten() -> None:
+    empty = Nest((4, T), TensorType(f32, (4, 4)))
+    assert empty.answers(lambda nest, x, n, i: nest.written(x, [n, nest.number(0)], (1, 4)))[2] is False
+    assert Nest((T, 3)).answers(rows)[2] is False
+    wide = Nest((4, T), TensorType(f32, (4, T * 4)))
+    assert wide.answers(lambda nest, x, n, i: nest.written(x, [n, nest.times(i, 4)], (1, T))) == (True, False, False)
 
 
 def elements(starts: tuple[int, int], sizes: tuple[int, int]) -> set[tuple[int, int]]:

@@ -12,6 +12,7 @@ import pytest
 from staged.ir.builder import Builder
 from staged.ir.numbers import as_held, fits, limits, same_number, wrapped
 from staged.ir.ranges import RANGES, Ranges
+from staged.ir.sizes import Dim
 from staged.ir.trips import count_of
 from staged.ir.types import DType, TensorType, bool_, f32, f64, i32, i64, u8, u32, u64
 from tests.passes.borders import INTEGERS, in_dtype
@@ -29,9 +30,8 @@ MEANINGS: dict[str, Callable[..., int]] = {
     "fit": int,
     "select": lambda condition, a, b: a if condition else b,
     "bitwise_and": operator.and_,
-    "extent": lambda size: size,
 }
-OF_TWO = [name for name in MEANINGS if name not in ("cast", "fit", "select", "extent")]
+OF_TWO = [name for name in MEANINGS if name not in ("cast", "fit", "select")]
 
 
 def spans(dtype: DType) -> list[tuple[int, int]]:
@@ -62,12 +62,12 @@ def members(span: tuple[int, int]) -> list[int]:
 
 
 def result_of(
-    name: str, types: list[TensorType], result: DType, known: Sequence[tuple[int, int] | None]
+    name: str, types: list[TensorType], result: DType, known: Sequence[tuple[int, int] | None], **attrs: Any
 ) -> tuple[int, int] | None:
     """The range of an op's result, where those of its operands are `known` (None: they are not)."""
     builder = Builder()
     with builder.block(types) as block:
-        made = builder.op(name, list(block.params), [TensorType(result)]).result
+        made = builder.op(name, list(block.params), [TensorType(result)], attrs=attrs).result
         builder.end("return", [made])
     ranges = Ranges()
     ranges.known.update((param, span) for param, span in zip(block.params, known, strict=True) if span is not None)
@@ -156,8 +156,9 @@ def test_what_is_known_of_an_operand_is_at_least_its_dtype() -> None:
     assert result_of("add", [I, I], i64, [None, (0, 1)]) is None
 
 
-def test_a_size_is_not_negative() -> None:
-    assert result_of("extent", [], i64, []) == (0, 2**63 - 1)
+def test_a_size_has_the_range_of_its_dimensions_and_is_not_negative() -> None:
+    assert result_of("extent", [], i64, [], dim=Dim("T")) == (0, 2**63 - 1)
+    assert result_of("extent", [], i64, [], dim=Dim("T", 9) * 2 - 4) == (0, 14)
 
 
 def test_what_may_wrap_around_has_no_range() -> None:

@@ -139,6 +139,8 @@ CASES = [
     Case("fold_constants", lambda p, x: (x + cast(raw(p, 0.1, f32), f64), x + raw(p, 0.1, f64)), each(f64), ((),)),
     Case("empty_result", lambda p, x: (e.exp(x), x + x), each(*FLOATS), ((0, 3),)),
     Case("empty_result", lambda p, x: (e.exp(x),), each(*FLOATS), ((1, 3),), fires=False),
+    Case("empty_result", lambda p, x, n: (op("take", x, n, axis=0), n // n), ((f32, i64),), ((3,), (0,))),
+    Case("empty_result", lambda p, x, n: (op("take", x, n * 0, axis=0),), ((f32, i64),), ((3, 0), (2,)), fires=False),
     Case(
         "reduction_of_nothing",
         lambda p, x: (op("sum", x, axes=(1,)), op("prod", x, axes=(1,))),

@@ -255,8 +255,11 @@ _COMBINED = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maxi
 
 
 def _combined(x: Any, where: Any, u: Any, reduce: str, own: bool) -> Plain:
-    """x with each update taken in at its place, one after another; sums of floats in their own dtype."""
+    """x with each update taken in at its place, one after another; sums of floats in their own dtype, means of integers in i64."""
     values, held = plain(x).a.copy(), plain(u).a
+    dtype = values.dtype
+    if reduce == "mean" and dtype.kind in "iu" and dtype != np.uint64:
+        values = values.astype(np.int64)
     count = np.zeros(values.shape, np.int64)
     np.add.at(count, where, 1)
     if not own:
@@ -268,7 +271,7 @@ def _combined(x: Any, where: Any, u: Any, reduce: str, own: bool) -> Plain:
         if reduce == "mean":
             count = np.maximum(count + own, 1).astype(values.dtype)
             values = values / count if values.dtype.kind in "fc" else values // count
-    return Plain(values)
+    return Plain(values.astype(dtype))
 
 
 def draw(d: Draw) -> str:

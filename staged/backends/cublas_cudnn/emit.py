@@ -103,9 +103,8 @@ typedef unsigned long long uint64_t;
 """
 
 _CHECK = check_macro(
-    "Every call of CUDA goes through this: a failure stops the program, with the call, its line here, and the number "
-    "`site` of its\n"
-    "// line in Python.",
+    "Every call of CUDA goes through this: a failure stops the program, with the call, its line here, and the\n"
+    "// number `site` of its line in Python.",
     "cuda",
     "cudaError_t",
     "cudaSuccess",

@@ -18,7 +18,7 @@ from staged.backends.host.loop_structs import Slot
 from staged.backends.host.program_text import ProgramText
 from staged.backends.host.sections import key_of, origin_of
 from staged.backends.host.short_kernels import CLEARED_BYTES, MOST_BYTES, element_write, is_zero_fill
-from staged.backends.host.value_uses import collected_into, count_uses, only_uses
+from staged.backends.host.value_uses import collected_into, count_uses, joined_numbers, only_uses
 from staged.code.expr import (
     Cast,
     Expr,
@@ -107,6 +107,7 @@ class BodyEmitter:
         self.places: dict[Buffer | Stack, Expr] = {}
         """Buffers that are not fields of the program's structs: parameters and locals of a function."""
         self.use_count = count_uses(function)
+        self.joined = joined_numbers(function)
         self.home: dict[Value, Block] = {}
         self.only_use = only_uses(function)
         self.ranges = Ranges()
@@ -269,10 +270,8 @@ class BodyEmitter:
         if position is None:
             return
         self.asked_at = position
-        if self.last_where is not None and (position.file, position.line) == (
-            self.last_where.file,
-            self.last_where.line,
-        ):
+        last = self.last_where
+        if last is not None and (position.file, position.line) == (last.file, last.line):
             return
         self.last_where = position
         of = "gradient of " if position.phase == "backward" else ""

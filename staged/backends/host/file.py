@@ -461,13 +461,13 @@ class ProgramFile:
             with w.block(head):
                 self.write_null_check(w)
                 place = f"(st_own_stack *)(void *)((unsigned char *)arena + {self.program.own_stack_offset()})"
-                w.line(f"return st_run_on_stack({place}, STACK_RESERVE, {own}, args, arena, host);")
+                w.statement(f"return st_run_on_stack({place}, STACK_RESERVE, {own}, args, arena, host);")
 
 
 class DeviceFile(ProgramFile):
     """Writes the file of a program with a device."""
 
-    overview = "Kernels of the device come first, each below the Python lines behind it, then what the host does;"
+    overview = "Kernels of the device come first, then what the host does;"
     divides = False
 
 

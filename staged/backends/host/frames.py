@@ -16,7 +16,7 @@ from staged.code.expr import (
     Name,
 )
 from staged.code.types import Space, pointer, word
-from staged.code.writer import Names, safe_comment
+from staged.code.writer import Names, with_comment
 from staged.ir.buffers import Plan
 from staged.ir.functions import components, every_function, function_table
 from staged.ir.nodes import Block, FrameRecord, Function, Op
@@ -140,7 +140,7 @@ def frame_text(
             note = f"  {shape_text(type.shape)}{note}"
         else:
             declaration = f"{type.dtype.c_name} {field};"
-        lines.append(f"    {declaration}" + (f"  // {safe_comment(note.strip())}" if note else ""))
+        lines.append("    " + with_comment(declaration, note.strip(), 1))
     if not fields:
         lines.append("    char none;  // the call keeps nothing: what it was given says it all")
     return [*lines, "};"]

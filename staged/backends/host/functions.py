@@ -16,7 +16,7 @@ from staged.code.printer import print_body
 from staged.code.tree import Declare, If, Jump, Statement, Unused
 from staged.code.types import word
 from staged.code.unused import drop_unused_locals, names_used
-from staged.code.writer import WIDTH, Names, Writer, broken, c_string, safe_comment
+from staged.code.writer import WIDTH, Names, Writer, broken, c_string, with_comment
 from staged.ir.buffers import Buffer, Called, Plan
 from staged.ir.functions import callees, components, every_function, function_table, recursive_functions, result_types
 from staged.ir.nodes import Function, Value
@@ -171,19 +171,19 @@ def write_locals(w: Writer, made: CFunction, align: str) -> None:
     with w.block("typedef struct", f" {made.locals_type};"):
         for slot in made.plan.unions:
             if len(slot) == 1:
-                w.line(_member(made, slot[0], align))
+                w.line(_member(made, slot[0], align, w.depth))
                 continue
             with w.block("union", ";"):
                 for number, buffer in enumerate(slot):
-                    w.line(_member(made, buffer, "" if number else align))
+                    w.line(_member(made, buffer, "" if number else align, w.depth))
 
 
-def _member(made: CFunction, buffer: Buffer, align: str) -> str:
+def _member(made: CFunction, buffer: Buffer, align: str, depth: int) -> str:
     name = str(made.structure.places[buffer]).removeprefix(f"{OWN}.")
     c_type = buffer.type.dtype.c_name
     where = f"  {buffer.where.short}  {buffer.where.text}" if buffer.where else ""
     count = max(1, -(-buffer.nbytes // buffer.type.dtype.size))
-    return f"{align}{c_type} {name}[{count}];  // {safe_comment(shape_text(buffer.type.shape) + where)}"
+    return with_comment(f"{align}{c_type} {name}[{count}];", shape_text(buffer.type.shape) + where, depth)
 
 
 def write_function(w: Writer, made: CFunction, body: Sequence[Statement]) -> None:

@@ -18,7 +18,8 @@ def emit_progress(code: CodeBuilder, op: Op, text: Values) -> tuple[str, ...]:
 
     The bar is a C local of the block that starts it: its loop and its end stand in the same block.
     """
-    bar = Variable(f"progress_{op.attrs['id']}", word("st_progress"))
+    number = op.attrs["id"]
+    bar = Variable(f"progress_bar_{number}" if number > 1 else "progress_bar", word("st_progress"))
     place = Prefix("&", bar)
     if op.declared is PROGRESS_END:
         code.do("st_progress_end", "host", place, "true" if op.attrs["leave"] else "false")

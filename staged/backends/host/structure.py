@@ -142,12 +142,11 @@ class ControlFlow:
             self.declare_result(result)
         then, other = op.blocks
         condition = self.body.scalar(op.operands[0])
-        with_else = not _is_empty(other, op, self.body)
         with self.body.code.nested() as first:
             self.block(then)
             self.end(then, op)
         with self.body.code.nested() as second:
-            if with_else:
+            if not _is_empty(other, op, self.body):
                 self.body.last_where = None
                 self.block(other)
                 self.end(other, op)
@@ -160,6 +159,8 @@ class ControlFlow:
             return
         if isinstance(result.type, SequenceType) and not self.body.is_handle(result):
             self.body.scalars[result] = self.body.bases[result] = self.sequences.residuals.place_of(result)
+        elif result in self.body.joined:
+            self.body.scalars[result] = self.body.scalars[self.body.joined[result]]
         else:
             self.body.scalars[result] = self.body.changing(name_of(result), self.body.c_type(result))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.storage import structural_blocks, structural_ops
 from staged.ir.structure import IF
-from staged.ir.types import SequenceType
+from staged.ir.types import SequenceType, TensorType
 from staged.ir.views import Loop
 
 
@@ -33,6 +33,19 @@ def only_uses(function: Function) -> dict[Value, tuple[Block, bool]]:
                 found[operand] = (block, False)
         for operand in block.end.operands:
             found[operand] = (block, True)
+    return found
+
+
+def joined_numbers(function: Function) -> dict[Value, Value]:
+    """By number that a branch of an `if` computes and yields: the result, whose variable has the number at once."""
+    found: dict[Value, Value] = {}
+    for op in structural_ops(function.block):
+        for block in op.blocks if op.declared is IF else ():
+            own = {value for inner in block.ops for value in inner.results}
+            given = block.end.operands if block.end.kind == "yield" else ()
+            for result, value in zip(op.results, given, strict=False):
+                if value in own and isinstance(result.type, TensorType) and not result.type.shape:
+                    found.setdefault(value, result)
     return found
 
 

@@ -43,6 +43,10 @@ class Values:
             self.body.scalars[value] = expression
             return
         self.body.where(op.where)
+        if value in self.body.joined and not op.effects:
+            self.body.scalars[value] = self.body.scalars[self.body.joined[value]]
+            self.body.assign(self.body.scalars[value], expression)
+            return
         self.body.declare(value, expression, has_effects=bool(op.effects))
         if op.effects:
             self.body.fail_check()
@@ -73,13 +77,13 @@ class Values:
         self.body.where(op.where)
         size = self.body.local(value.hint or dim.name, INDEX, self.body.scalar(op.operands[0]))
         self.body.scalars[value] = self.body.sizes[dim] = size
-        most = op.attrs["most"]
+        least, most = op.attrs.get("least", 0), op.attrs["most"]
         span = self.body.ranges.of(op.operands[0])
-        if not op.effects or span is not None and 0 <= span[0] and span[1] <= most:
+        if not op.effects or span is not None and least <= span[0] and span[1] <= most:
             return
-        ends = Infix("<", size, Literal("0")), Infix(">", size, Literal(str(most)))
+        ends = Infix("<", size, Literal(str(least))), Infix(">", size, Literal(str(most)))
         with self.body.code.branch(Junction("||", ends)):
-            message = Literal(c_string(f"dimension `{dim.name}` is %lld, it may be 0 to {most}"))
+            message = Literal(c_string(f"dimension `{dim.name}` is %lld, it may be {least} to {most}"))
             emit_failure(self.body, "ST_VALUE_ERROR", op.where, message, Cast("long long", size))
 
     def emit_view(self, op: Op) -> None:

@@ -70,7 +70,6 @@ class SizeOf:
     axis: int
     factor: int = 1
     offset: Extent = 0
-    least: int = 0
 
     def value(self, shape: Sequence[int], dims: Mapping[Dim, int]) -> int:
         """The size, given the shape of the argument and the dimensions before this one."""
@@ -132,7 +131,7 @@ def _write_sizes(
     for size in sizes:
         writer.label = f"the size `{size.dim}` of the argument `{leaves[size.argument].name}`"
         found = names[str(size.dim)] = writer.local(size.text(inputs[size.argument], names))
-        writer.refuse(f"not {size.least} <= {found} <= {size.dim.max}")
+        writer.refuse(f"not {size.dim.least} <= {found} <= {size.dim.max}")
     for text, leaf in zip(inputs, leaves, strict=True):
         if not leaf.type.is_static:
             writer.label = f"the shape of the argument `{leaf.name}`"

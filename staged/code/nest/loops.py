@@ -12,7 +12,7 @@ from typing import Protocol
 from staged.code.expr import Conditional, Expr, Infix, Literal, Variable, address
 from staged.code.nest.lowering import ZERO, Base, Lowering, base_of, global_pointer
 from staged.code.tree import Declare
-from staged.ir.loops import Load, Loop, Reduction, Store, Tile, walk
+from staged.ir.loops import Axis, Load, Loop, Reduction, Store, Tile, walk
 
 
 class LoopTotals(Protocol):
@@ -106,7 +106,7 @@ class Loops:
         for reduction in tile.reductions:
             self.totals.start(reduction, tile)
         start, stop = low.range_of(axis)
-        with pieces(low, start, stop, tile.size) as piece:
+        with pieces(low, axis, start, stop, tile.size) as piece:
             before = low.ranges.get(axis)
             low.ranges[axis] = piece
             low.body(tile.body)
@@ -119,10 +119,14 @@ class Loops:
 
 
 @contextmanager
-def pieces(low: Lowering, start: Expr, stop: Expr, size: int) -> Iterator[tuple[Variable, Variable]]:
+def pieces(low: Lowering, axis: Axis, start: Expr, stop: Expr, size: int) -> Iterator[tuple[Variable, Variable]]:
     """A loop over pieces of at most `size` of a range; a piece's first number and the one after its last."""
-    first, end = low.variable("first", low.index_type), low.variable("stop", low.index_type)
+    first, end = (
+        Variable(low.names.fresh(hint, others=[f"{hint}_{axis.word or axis.name}"]), low.index_type)
+        for hint in ("first", "stop")
+    )
     with low.loop(first, start, stop, Literal(str(size))):
         after = Infix("+", first, Literal(str(size)))
         low.code.add(Declare(end, Conditional(Infix("<", after, stop), after, stop)))
         yield first, end
+    low.names.used -= {first.text, end.text}

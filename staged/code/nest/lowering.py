@@ -132,9 +132,9 @@ class Lowering:
         return Variable(self.names.fresh(hint), type)
 
     def element(self, hint: str, type: CType) -> Variable:
-        """A variable for an element: `x_j` where `x` is the array and `j` the loop."""
-        if self.names.identifier(hint) in self.parameter_names and self.loop_names:
-            hint = f"{hint}_{self.loop_names[-1]}"
+        """A variable for an element: `x_j` where `x` is the array and `j` the loop, `new_x` outside of loops."""
+        if self.names.identifier(hint) in self.parameter_names:
+            hint = f"{hint}_{self.loop_names[-1]}" if self.loop_names else f"new_{hint}"
         return Variable(self.names.fresh(hint), type)
 
     def constant(self, hint: str, type: CType, value: Expr) -> Variable:

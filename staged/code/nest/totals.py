@@ -45,12 +45,12 @@ class Totals:
         low, dtype = self.low, reduction.target.dtype
         if reduction.op.is_position:
             compared = accumulated_dtype(reduction, loop)
-            place, best = low.variable(reduction.target.name, INDEX), low.variable("best", scalar(compared))
+            place, best = low.element(reduction.target.name, INDEX), low.variable("best", scalar(compared))
             low.code.add(Declare(best, low.number(identity(reduction.op, compared)), is_const=False))
             low.code.add(Declare(place, Literal("-1"), is_const=False))
             self.open[reduction] = Total(place, best)
             return
-        total = low.variable(reduction.target.name, scalar(dtype))
+        total = low.element(reduction.target.name, scalar(dtype))
         low.code.add(Declare(total, low.number(identity(reduction.op, dtype)), is_const=False))
         self.open[reduction] = Total(total)
 

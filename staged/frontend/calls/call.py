@@ -130,7 +130,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         if converted is not function or not tracing or getattr(function, "__staged_converted__", False):
             if trace is not None:
                 _note_function(trace, function, converted)
-            return converted(*args, **kwargs)
+            return _with_names(function, converted(*args, **kwargs))
         made = _call_foreign(function, args, kwargs)
         note_new(made, args, kwargs)  # `dataclasses.replace`, `copy.deepcopy`
         return made
@@ -149,7 +149,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
                     note_unlifted(trace, function, args, kwargs)
                 note_new(made, args, kwargs)  # the dict of a module's state
                 return made
-            return converted(function.__self__, *args, **kwargs)
+            return _with_names(inner, converted(function.__self__, *args, **kwargs))
         return function(*args, **kwargs)
     if isinstance(function, (*_NATIVE, FunctionType)):
         return _call_builtin(function, tracing, args, kwargs)
@@ -174,6 +174,14 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return call(MethodType(method, function), *args, **kwargs)
     _check_foreign(function, args, kwargs)
     return function(*args, **kwargs)
+
+
+def _with_names(function: FunctionType, made: Any) -> Any:
+    """The results of a function, which names those of several that the user does not name: `move_0`."""
+    for number, value in enumerate(made if type(made) is tuple else ()):
+        if type(value) is StagedArray and not value.value.hint:
+            value.value.hint = LibraryName(f"{as_name(function.__name__).strip('_')}_{number}")
+    return made
 
 
 def _call_layer(layer: Any, method: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ Tested by `tests/dynamic_sizes/test_detection.py`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,8 @@ ENOUGH_SIZES = 3
 """The number of sizes from which an axis has a dimension."""
 _MOST_FAMILIES = 32
 _MOST_CALLS = 32
+_MOST_TRIED = 8
+"""The number of axes up to which a trace with fewer dimensions follows one that fails."""
 _NAMES = "NMKLPQRS"
 _VALUES = frozenset((int, float, complex, bool, str, bytes, type, type(None)))
 
@@ -38,8 +40,19 @@ class Family:
     axes: tuple[Axis, ...]
     calls: dict[tuple[int, ...], None] = field(default_factory=dict)
     """The sizes of all axes in each call that was traced."""
-    why_static: str = ""
-    """The reason if a program for all sizes could not be staged."""
+    why_static: dict[Axis, str] = field(default_factory=dict)
+    """The reasons for axes that a program for all sizes does not have."""
+    failed: dict[Axis, set[int]] = field(default_factory=dict)
+    """The sizes for which no relation has been found."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error of a trace with dimensions."""
+
+    error: Exception
+    is_of_call: bool
+    """True if the sizes of the call may lack a relation: other calls may have a program for all sizes."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +62,36 @@ class Call:
     family: Family
     sizes: tuple[int, ...]
 
-    @property
-    def is_due(self) -> bool:
-        """Return whether the call is traced with dimensions."""
-        return not self.family.why_static and bool(self.axes_with(ENOUGH_SIZES))
+    def most_dynamic(self, attempt: Callable[[Collection[Axis]], Any]) -> tuple[Any, dict[tuple[Axis, ...], Exception]]:
+        """The trace with dimensions for most axes, or None; why other axes need static sizes.
+
+        `attempt` traces with dimensions for some axes, and returns the trace or a `Failure`.
+        """
+        found = {
+            axis: column for axis, column in self.axes_with(ENOUGH_SIZES).items() if axis not in self.family.why_static
+        }
+        groups = [tuple(axis for axis in found if found[axis] == column) for column in dict.fromkeys(found.values())]
+        if not groups:
+            return None, {}
+        best, failure = None, attempt(found)
+        if not isinstance(failure, Failure):
+            return failure, {}
+        failures: dict[tuple[Axis, ...], Failure] = {}
+        kept: list[Axis] = []
+        for group in groups:
+            tried = [*kept, *group]
+            made = attempt(tried) if len(tried) < len(found) <= _MOST_TRIED else failure
+            if isinstance(made, Failure):
+                failures[group] = made
+            else:
+                best, kept = made, tried
+        return best, {group: failed.error for group, failed in failures.items() if self._is_final(group[0], failed)}
+
+    def _is_final(self, axis: Axis, failure: Failure) -> bool:
+        """Return whether the axis is static from now on. Errors of relations are final for the third size."""
+        failed = self.family.failed.setdefault(axis, set())
+        failed.add(self.sizes[self.family.axes.index(axis)])
+        return not failure.is_of_call or len(failed) >= ENOUGH_SIZES
 
     def axes_with(self, least: int) -> dict[Axis, tuple[int, ...]]:
         """The axes that have had so many sizes; the sizes of each call, this one last."""
@@ -67,8 +106,8 @@ class Call:
         if len(calls) > _MOST_CALLS:
             del calls[next(iter(calls))]
 
-    def bind(self, arguments: Arguments, declared: Declared) -> Arguments:
-        """Arguments with a dimension for each axis that has had enough sizes."""
+    def bind(self, arguments: Arguments, declared: Declared, chosen: Collection[Axis]) -> Arguments:
+        """Arguments with a dimension for each of the chosen axes."""
         taken = {
             dim.name for axes in declared.axes.values() for size in axes if size is not None for dim in dims_in(size)
         }
@@ -76,17 +115,17 @@ class Call:
         dims: dict[tuple[int, ...], Dim] = {}
         axes: dict[str, dict[int, Dim]] = {}
         for (path, axis), column in self.axes_with(ENOUGH_SIZES).items():
+            if (path, axis) not in chosen:
+                continue
             if column not in dims:
-                dims[column] = Dim(next(names), rounded(max(column)))
+                dims[column] = Dim(next(names), rounded(max(column)), least=1)
             axes.setdefault(path, {})[axis] = dims[column]
         ranks = {leaf.path: len(leaf.type.shape) for leaf in arguments.staged}
         found: dict[str, Axes] = {
             path: tuple(each.get(axis) for axis in range(ranks[path])) for path, each in axes.items()
         }
         bound = Declared({**declared.axes, **found}).bind(arguments)
-        least = tuple(replace(size, least=1) if size.dim.name not in taken else size for size in bound.sizes)
-        values = {dim: column[-1] for column, dim in dims.items()}
-        return replace(bound, sizes=least, assumptions=Assumptions(values))
+        return replace(bound, assumptions=Assumptions({dim: column[-1] for column, dim in dims.items()}))
 
 
 def _dim_names() -> Iterator[str]:
@@ -132,8 +171,8 @@ def _kind_of(leaf: Any) -> Any:
     return leaf.name, cls, leaf.given if cls in _VALUES else id(leaf.given)
 
 
-def described_axes(axes: Mapping[Axis, tuple[int, ...]]) -> str:
-    """The first of the axes, with its sizes."""
-    (path, axis), column = next(iter(axes.items()))
-    *first, last = map(str, dict.fromkeys(column))
+def described_axis(chosen: Axis, axes: Mapping[Axis, tuple[int, ...]]) -> str:
+    """An axis with its sizes."""
+    path, axis = chosen
+    *first, last = map(str, dict.fromkeys(axes[chosen]))
     return f"axis {axis} of `{path}` ({', '.join(first)} and {last})"

@@ -82,11 +82,14 @@ class _Sizes:
 
     def bound(self, arguments: Arguments) -> Arguments:
         """Check all sizes, choose bounds, and put the dimensions into the types."""
-        bounds: dict[str, int | None] = dict.fromkeys(self.values)
+        known: dict[str, Dim] = {}
         for _, axes in self.leaves.values():
             for dim in (dim for wanted in axes if wanted is not None for dim in dims_in(wanted)):
-                bounds[dim.name] = dim.max if bounds.get(dim.name) is None else bounds[dim.name]
-        dims = {name: Dim(name, bounds[name] or rounded(value)) for name, value in self.values.items()}
+                if dim.name not in known or known[dim.name].max is None:
+                    known[dim.name] = dim
+        dims = {
+            name: replace(known[name], max=known[name].max or rounded(value)) for name, value in self.values.items()
+        }
         for name, dim in dims.items():
             value = self.values[name]
             if not 0 <= value <= (dim.max or 0):

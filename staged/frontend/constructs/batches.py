@@ -97,7 +97,7 @@ class Batches(StagedIterable):
             else:
                 self.order = self._own_order()
             if isinstance(self.order, StagedArray):
-                self.order.value.hint = LibraryName("order")
+                self.order.value.hint = LibraryName("row_order")
 
     def _own_order(self) -> Any:
         """Rows in the order of a seed of their own; the generator's counter makes each epoch's order new."""

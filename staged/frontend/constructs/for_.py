@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import GeneratorType
 from typing import Any
 
@@ -26,9 +26,11 @@ from staged.frontend.values.join import WEAK_INT, materialise
 from staged.frontend.values.operands import note_operand
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import EndKind, Op, Value
+from staged.ir.sizes import bounds_of
 from staged.ir.structure import FOR
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
+from staged.ops.dimension import as_extent
 from staged.source import here
 
 
@@ -117,6 +119,14 @@ def _run_now(
     return run_static(trace, scope, limited, f"the loop at line {line}", orelse)
 
 
+def _has_index(bounds: Iterable[Any]) -> bool:
+    """Return whether a range between sizes has an index for all values of the dimensions."""
+    start, stop, step = map(as_extent, bounds)
+    if start is None or stop is None or not isinstance(step, int):
+        return False
+    return bounds_of((stop - start) * step)[0] > 0
+
+
 def record_for(
     trace: TraceContext,
     scope: Locals,
@@ -133,7 +143,7 @@ def record_for(
     is_known = all(isinstance(bound, int) for bound in given)
     is_empty = is_known and not range(*given)
     # After a loop that is certain to run, a name is bound where every iteration binds it.
-    ends: frozenset[EndKind] = frozenset({"yield", "continue", "break"} if is_known else ())
+    ends: frozenset[EndKind] = frozenset({"yield", "continue", "break"} if is_known or _has_index(given) else ())
     bounds = [materialise(trace, bound, WEAK_INT) for bound in given]
     staged.begin()
     breaks_further = names.breaks and orelse is not None

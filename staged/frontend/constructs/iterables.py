@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from staged.errors import ProgramValueError, ShapeError, StagedValueError, StagingError, article
 from staged.frontend.constructs.assert_ import check
-from staged.frontend.trace.context import current_trace
+from staged.frontend.trace.context import current_trace, note_made
 from staged.frontend.trace.locals import Locals
 from staged.frontend.values.size_questions import as_numbers
 from staged.ir.numbers import wrapped
@@ -38,6 +38,11 @@ class StagedIterable(SeesLocals):
     """A sequence of `length` elements, each a function of its index; both may be staged."""
 
     index_hint = ""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        made = super().__new__(cls)
+        note_made(made)  # `enumerate(zip(...))` does not read it from outside
+        return made
 
     @property
     def length(self) -> Any:

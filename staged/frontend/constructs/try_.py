@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any
 
-from staged.errors import ProgramError, StagingError, article
+from staged.errors import ProgramError, ShapeError, StagedError, StagingError, article
 from staged.frontend.constructs.assert_ import KINDS
 from staged.frontend.syntax.assign import assign
 from staged.frontend.syntax.converter import Converter, operator, place, statement, text
@@ -22,9 +22,11 @@ from staged.frontend.trace.signals import (
 from staged.ir.builder import OpenBlock
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value, walk_ops
+from staged.ir.sizes import Size
 from staged.ir.structure import ASSERT, CALLBACK, FILE_CLOSE, FILE_OPEN, SAVE
 from staged.ir.trips import constant_of
 from staged.ir.types import TensorType
+from staged.ops.assumptions import is_assuming
 from staged.ops.context import context_or_none
 
 
@@ -172,14 +174,27 @@ def is_anything_waited_for() -> bool:
 def passes_on(error: BaseException, caught: Callable[[], Any] | None) -> bool:
     """Return whether a handler must not keep an error: what steers the trace, and a refusal that it does not name.
 
-    `except Exception` would take "this cannot be staged" for what the program does, and hide it.
+    `except Exception` would take "this cannot be staged" for what the program does, and hide it. Nor must a handler
+    keep an error that a program for one size may not have.
     """
-    if isinstance(error, BlockEndedError | Again):
+    if isinstance(error, BlockEndedError | Again) or may_depend_on_sizes(error):
         return True
     if context_or_none() is None or not isinstance(error, StagingError):
         return False
     kinds = (BaseException,) if caught is None else _flat(caught())
     return all(kind in (Exception, BaseException) for kind in kinds if isinstance(error, kind))
+
+
+def may_depend_on_sizes(error: BaseException) -> bool:
+    """Return whether a program for one size may not have this error."""
+    trace = current_trace()
+    if trace is None or not trace.dims:
+        return False
+    return isinstance(error, ShapeError) or is_assuming() and isinstance(error, _OF_SIZES)
+
+
+_OF_SIZES = (StagedError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError)
+"""The errors that Python's integers, in the place of sizes of the program, may not raise."""
 
 
 def _inside(op: Op) -> list[Op]:
@@ -220,7 +235,9 @@ def _stops_with(op: Op) -> type[BaseException] | None:
         prims.SCATTER_ADD_ALONG,
     ):
         known = all(value.made_by(prims.CONSTANT) for value in op.operands if _is_index(value))
-        return None if known else IndexError
+        types = [value.type for value in op.operands if isinstance(value.type, TensorType)]
+        has_sizes = isinstance(op.attrs.get("extent"), Size) or not all(type.is_static for type in types)
+        return IndexError if has_sizes or not known else None
     return None
 
 

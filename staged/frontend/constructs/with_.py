@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from types import FunctionType
 from typing import Any
 
 from staged.call.guards.check import lookup
 from staged.frontend.calls.call import as_converted, call
+from staged.frontend.constructs.try_ import in_try, may_depend_on_sizes
 from staged.frontend.syntax.assign import assign
 from staged.frontend.syntax.converter import Converter, operator, place, statement, text
 from staged.frontend.trace.context import current_trace
@@ -47,8 +49,26 @@ def context(manager: Any) -> Any:
     note_operand(manager)
     methods = [getattr(type(manager), name, None) for name in ("__enter__", "__exit__")]
     if any(isinstance(method, FunctionType) and as_converted(method) is not method for method in methods):
-        return _Converted(manager)
-    return manager
+        manager = _Converted(manager)
+    return _OfSizes(manager) if trace.dims else manager
+
+
+class _OfSizes:
+    """A context manager in a program with dimensions. It does not suppress an error that a size may not raise."""
+
+    def __init__(self, manager: Any) -> None:
+        self.manager = manager
+        kinds = vars(manager)["_exceptions"] if isinstance(manager, contextlib.suppress) else ()
+        self.suppressed = in_try(bool(kinds), lambda: kinds, is_bare=False)
+
+    def __enter__(self) -> Any:
+        self.suppressed.__enter__()
+        return self.manager.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        self.suppressed.__exit__(kind, error, traceback)
+        is_suppressed = self.manager.__exit__(kind, error, traceback)
+        return is_suppressed and not (isinstance(error, Exception) and may_depend_on_sizes(error))
 
 
 class _Converted:

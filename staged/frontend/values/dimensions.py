@@ -78,6 +78,7 @@ def _bound(trace: TraceContext, name: str, count: Array, most: int) -> Array:
 def bound_here(trace: TraceContext, dim: Dim, count: Array) -> Array:
     """Give a dimension its size for the rest of the open block."""
     assert trace.builder.current is not None
-    (size,) = trace.bind(dim_op, [count], {"dim": dim, "most": dim.max})
+    least = {"least": dim.least} if dim.least else {}
+    (size,) = trace.bind(dim_op, [count], {"dim": dim, "most": dim.max, **least})
     trace.dims += ((dim, trace.builder.current),)
     return size

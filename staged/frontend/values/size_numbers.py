@@ -9,6 +9,7 @@ Tested by `tests/dynamic_sizes/test_detection.py`.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from staged.errors import StagingError
 from staged.ir.declaration import prims
 from staged.ir.functions import every_function
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
-from staged.ir.sizes import Bounds, bounds_of
+from staged.ir.sizes import Bounds, Extent, bounds_of
 from staged.ir.structure import IF
 from staged.ir.trips import size_of
 from staged.ir.types import TensorType
@@ -49,6 +50,8 @@ class _Numbers:
         self.ranges: dict[Value, Bounds] = {}
         self.of_sizes: set[Value] = set()
         """Those that depend on sizes."""
+        self.loops: dict[Value, Loop] = {}
+        """The loops of which these are indices."""
 
     def visit(self, block: Block) -> None:
         for op in block.ops:
@@ -59,6 +62,8 @@ class _Numbers:
             elif op.blocks:
                 for inner in op.blocks:
                     self.visit(inner)
+            elif op.declared is prims.INDEX_CHECK:
+                self._check_window(op)
             elif len(op.results) == 1 and _is_number(op.results[0]):
                 self._visit_number(op, op.results[0])
 
@@ -67,8 +72,7 @@ class _Numbers:
             self.ranges[result] = (float(op.attrs["value"]),) * 2 if _is_real(op.attrs["value"]) else _UNKNOWN
             return
         if op.declared is prims.EXTENT:
-            low, high = bounds_of(op.attrs["dim"])
-            self.ranges[result] = max(low, 1) if op.attrs["dim"] in self.assumptions.sizes else low, high
+            self.ranges[result] = bounds_of(op.attrs["dim"])
             self.of_sizes.add(result)
             return
         if not op.operands or not all(operand in self.ranges for operand in op.operands):
@@ -114,18 +118,53 @@ class _Numbers:
         if question is None or isinstance(question, bool) or not self.assumptions.holds(question):
             raise _refused("a number computed from a size may be zero or negative", op.where)
 
+    def _check_window(self, op: Op) -> None:
+        """Check that a slice from an index that sizes determine lies in the axis: Python cuts it at the end."""
+        width, index = op.attrs.get("width", 0), op.operands[0]
+        while (cast := index.made_by(prims.CAST)) is not None:
+            index = cast.operands[0]
+        if width == 0 or index not in self.of_sizes:
+            return
+        first, last = self._end_of(index, is_last=False), self._end_of(index, is_last=True)
+        if (
+            first is None
+            or last is None
+            or min(bounds_of(first)[0], bounds_of(op.attrs["extent"] - width - last)[0]) < 0
+        ):
+            raise _refused("Python may cut a slice at the end of the axis", op.where)
+
+    def _end_of(self, value: Value, is_last: bool) -> Extent | None:
+        """The smallest or the largest value of an integer, as a size."""
+        if (extent := size_of(value)) is not None:
+            return extent
+        if value in self.loops:
+            start, stop, step = map(size_of, self.loops[value].bounds)
+            if start is None or stop is None or not isinstance(step, int) or not step:
+                return None
+            away = (stop - start - (1 if step > 0 else -1)) // step * step
+            return start + away if is_last == (step > 0) else start
+        op = value.producer
+        if op is None or op.declared not in _IN_ENDS:
+            return None
+        others = is_last != (op.declared is prims.SUBTRACT)
+        ends = [self._end_of(operand, last) for operand, last in zip(op.operands, (is_last, others), strict=False)]
+        if None in ends or op.declared is prims.MULTIPLY and not any(isinstance(end, int) and end >= 0 for end in ends):
+            return None
+        return _IN_ENDS[op.declared](*ends)
+
     def _visit_loop(self, loop: Loop) -> None:
         counts = [self.ranges.get(bound, _UNKNOWN) for bound in loop.bounds]
         is_of_sizes = not self.of_sizes.isdisjoint(loop.op.operands) or any(
             not self.of_sizes.isdisjoint(op.operands) for block in loop.op.blocks for op in walk_ops(block)
         )
-        for place, (param, initial) in enumerate(zip(loop.carried, loop.initial, strict=True)):
-            if _is_number(param) and initial in self.ranges and is_of_sizes:
-                self._visit_carried(loop, place, param, initial)
         if counts and loop.index.type == loop.bounds[0].type and all(bound in self.ranges for bound in loop.bounds):
             self.ranges[loop.index] = min(counts[0][0], counts[1][0]), max(counts[0][1], counts[1][1])
             if is_of_sizes:
                 self.of_sizes.add(loop.index)
+                self.loops[loop.index] = loop
+        for place, (param, initial) in enumerate(zip(loop.carried, loop.initial, strict=True)):
+            if _is_number(param) and initial in self.ranges and is_of_sizes:
+                self._visit_carried(loop, place, param, initial)
         for block in loop.op.blocks:
             self.visit(block)
 
@@ -148,18 +187,17 @@ class _Numbers:
             self.of_sizes.add(value)
 
     def _stepped(self, param: Value, found: Value, initial: Bounds) -> Bounds | None:
-        """The range of a number to which each iteration adds a constant, or which each iteration divides."""
+        """The range of a number that grows by a number of known range per iteration, or that each iteration divides."""
         op = found.producer
         if op is None or len(op.operands) != 2 or op.operands[0] is not param:
             return None
-        step = op.operands[1].producer
-        if step is None or step.declared is not prims.CONSTANT:
-            return None
-        number = float(step.attrs["value"])
+        step = op.operands[1]
+        constant = step.made_by(prims.CONSTANT)
+        low, high = self.ranges.get(step, _UNKNOWN) if constant is None else (float(constant.attrs["value"]),) * 2
         if op.declared in (prims.ADD, prims.SUBTRACT):
-            reach = abs(number) * _MOST_ITERATIONS
+            reach = max(abs(low), abs(high)) * _MOST_ITERATIONS
             return initial[0] - reach, initial[1] + reach
-        if op.declared is prims.FLOOR_DIVIDE and number >= 1:
+        if op.declared is prims.FLOOR_DIVIDE and low >= 1:
             return min(initial[0], -1), max(initial[1], 0)
         return None
 
@@ -219,6 +257,10 @@ def _bits(one: Bounds, other: Bounds) -> Bounds:
     return -2 * most - 1, 2 * most + 1
 
 
+_IN_ENDS: dict[object, Callable[..., Extent]] = {
+    prims.ADD: operator.add, prims.SUBTRACT: operator.sub, prims.MULTIPLY: operator.mul,
+}  # fmt: skip
+
 _RANGES: dict[object, Callable[..., Bounds]] = {
     prims.ADD: lambda one, other: (one[0] + other[0], one[1] + other[1]),
     prims.SUBTRACT: lambda one, other: (one[0] - other[1], one[1] - other[0]),
@@ -228,6 +270,7 @@ _RANGES: dict[object, Callable[..., Bounds]] = {
     prims.MAXIMUM: lambda one, other: (max(one[0], other[0]), max(one[1], other[1])),
     prims.FLOOR_DIVIDE: _quotient,
     prims.REMAINDER: lambda one, other: (min(other[0], 0), max(other[1], 0)),
+    prims.BITWISE_INVERT: lambda one: (-one[1] - 1, -one[0] - 1),
     prims.ABS: lambda one: (0, max(map(abs, one))),
     prims.SQUARE: lambda one: (0, max(abs(one[0]), abs(one[1])) ** 2),
     prims.CAST: lambda one: one,

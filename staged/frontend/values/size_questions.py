@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from staged.frontend.trace.context import current_trace
 from staged.ir.size_questions import Question
 from staged.ir.sizes import Size, bounds_of
 from staged.ops.array import StagedArray
@@ -32,7 +33,8 @@ def compare(name: str, left: Any, right: Any, otherwise: Callable[[Any, Any], An
     if type(left) is tuple and type(right) is tuple:
         return _compare_tuples(name, left, right, otherwise)
     one, other = as_extent(left), as_extent(right)
-    if one is None or other is None or not (isinstance(one, Size) or isinstance(other, Size)):
+    trace = current_trace()
+    if one is None or other is None or trace is None or not trace.dims:
         return otherwise(left, right)
     if name in ("Eq", "NotEq"):
         low, high = bounds_of(one - other)

@@ -6,8 +6,9 @@ of matrices, which the back ends do best, and the transposition between two step
 
     (r, s c)  --F(r) @-->  (r, s, c)  --twiddle, transpose-->  (s, r c)  --s-point-->  (s, r, c) = (n, c)
 
-Lengths with a large prime factor go by a convolution with a chirp (Bluestein). Real transforms of even length are
-complex ones of half the length. All of it is written in ops, so that derivatives, batching and devices follow.
+Lengths with a large prime factor go by a convolution with a chirp (Bluestein), as do those that the program finds. Real
+transforms of even length are complex ones of half the length. All of it is written in ops, so that derivatives,
+batching and devices follow.
 
 Tables are computed in f64 and rounded once. Source: Van Loan, Computational Frameworks for the Fast Fourier Transform.
 """
@@ -22,7 +23,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from staged.ir.types import DType, f32
+from staged.errors import StagedValueError
+from staged.ir.sizes import Extent, bounds_of, smallest
+from staged.ir.types import DType, f32, f64
 from staged.library.elementwise.complex_numbers import (
     complex_,
     conj,
@@ -34,7 +37,12 @@ from staged.library.elementwise.complex_numbers import (
     view_as_real,
 )
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
+from staged.ops.choice import where
 from staged.ops.contraction import matrix_product
+from staged.ops.dimension import as_extent, real_number
+from staged.ops.elementwise import cos, minimum, multiply, sin, sqrt
+from staged.ops.index import take
 from staged.ops.joining import concat, roll
 from staged.ops.promote import (
     as_array,
@@ -45,11 +53,10 @@ from staged.ops.promote import (
     check_argument,
     check_dtype,
     check_real,
-    fixed_size,
 )
 from staged.ops.public import public
 from staged.ops.shape import flip, moveaxis, pad, permute_dims, reshape, slice_axis
-from staged.ops.source import arange, check_device
+from staged.ops.source import arange, check_device, iota
 
 _LARGEST = 64
 """The longest transform that is one product with a matrix, and the largest prime factor that is no chirp."""
@@ -137,13 +144,13 @@ def _product(matrix: Array, z: Array) -> Array:
     return join(matrix_product(re, z), matrix_product(im, z))
 
 
-def _columns(z: Array, sign: int, scale: float = 1.0) -> Array:
+def _columns(z: Array, sign: int, scale: Any = 1.0) -> Array:
     """The transforms of the columns of a matrix, times `scale`."""
     n, width = z.shape
-    assert isinstance(n, int)
     dtype = z.dtype.part
-    if n == 1:
-        return (z if z.dtype.is_complex else complex_(z)) * scale
+    if not isinstance(n, int) or n == 1:
+        found = z if z.dtype.is_complex else complex_(z)
+        return multiply(found if isinstance(n, int) else _chirp_of_size(found, n, sign), scale)
     if max(_factors(n)) > _LARGEST:
         return _chirp(z, sign, scale)
     r = _plan(n)[0]
@@ -178,7 +185,28 @@ def _chirp(z: Array, sign: int, scale: float) -> Array:
     return slice_axis(product, 0, 0, n) * turns
 
 
-def _along(z: Array, axis: int, sign: int, scale: float) -> Array:
+def _chirp_of_size(z: Array, n: Extent, sign: int) -> Array:
+    """Bluestein's algorithm for a length that the program finds: its convolution has the largest length."""
+    size = 1 << (2 * int(bounds_of(n)[1]) - 2).bit_length()
+
+    def chirp(k: Any) -> Array:
+        return reshape(_computed_roots(k * k * sign, 2 * n, z.dtype.part), (-1, 1))
+
+    turns, places = chirp(iota((n,), 0)), iota((size,), 0)
+    away = minimum(places, size - places)
+    around = where(reshape(away < n, (-1, 1)), conj(chirp(away)), 0.0)
+    spectrum = _columns(pad(z * turns, ((0, size - n), (0, 0))), 1)
+    product = _columns(spectrum * _columns(around, 1), -1, 1.0 / size)
+    return slice_axis(product, 0, 0, n) * turns
+
+
+def _computed_roots(exponents: Array, n: Extent, dtype: DType) -> Array:
+    """`_roots`, computed by the program."""
+    angle = cast(exponents % n, f64) * (-2.0 * math.pi / n)
+    return join(cast(cos(angle), dtype), cast(sin(angle), dtype))
+
+
+def _along(z: Array, axis: int, sign: int, scale: float | Array) -> Array:
     """The transforms along an axis."""
     first = moveaxis(z, axis, 0)
     rows = reshape(first, (first.shape[0], math.prod(first.shape[1:])))
@@ -186,34 +214,35 @@ def _along(z: Array, axis: int, sign: int, scale: float) -> Array:
     return moveaxis(reshape(turned, first.shape), 0, axis)
 
 
-def _to_length(z: Array, axis: int, n: int) -> Array:
+def _to_length(z: Array, axis: int, n: Extent) -> Array:
     """The first n elements along an axis, with zeros where there are fewer."""
-    extent = z.shape[axis]
-    assert isinstance(extent, int)
-    if extent >= n:
-        return slice_axis(z, axis, 0, n) if extent > n else z
-    return pad(z, [(0, n - extent if each == axis else 0) for each in range(z.ndim)])
+    kept = smallest(z.shape[axis], n)
+    z = slice_axis(z, axis, 0, kept)
+    return z if kept == n else pad(z, [(0, n - kept if each == axis else 0) for each in range(z.ndim)])
 
 
-def _scale(name: str, n: int, norm: str | None, inverse: bool) -> float:
+def _scale(name: str, n: Extent, norm: str | None, inverse: bool) -> float | Array:
     norm = norm or "backward"
     check_argument(norm in _NORMS, f"{name}: norm is one of {', '.join(map(repr, _NORMS))}, got {norm!r}")
     if norm == "ortho":
-        return 1.0 / math.sqrt(n)
+        return 1.0 / (math.sqrt(n) if isinstance(n, int) else sqrt(real_number(n)))
     return 1.0 / n if (norm == "backward") == inverse else 1.0
 
 
-def _prepared(name: str, x: Any, n: int | None, axis: int, is_half: bool = False) -> tuple[Array, int, int]:
+def _prepared(name: str, x: Any, n: Any, axis: int, is_half: bool = False) -> tuple[Array, int, Extent]:
     """The array, its axis, and the length of the transform."""
     array = as_float(x)
     place = axis_of(axis, array.ndim, name)
-    extent = fixed_size(name, array, place)
-    length = n if n is not None else 2 * (extent - 1) if is_half else extent
-    check_argument(
-        isinstance(length, int | np.integer) and not isinstance(length, bool) and length > 0,
-        f"{name} needs a length of at least 1, got {length}",
-    )
-    return array, place, int(length)
+    extent = array.shape[place]
+    return array, place, _length(name, (2 * (extent - 1) if is_half else extent) if n is None else n)
+
+
+def _length(name: str, n: Any) -> Extent:
+    length, message = as_extent(n), f"{name} needs a length of at least 1, got {n}"
+    check_argument(length is not None, message)
+    assert length is not None
+    check_sizes(length > 0, message, error=StagedValueError)
+    return length
 
 
 def _transform(name: str, x: Any, n: int | None, axis: int, norm: str | None, inverse: bool) -> Array:
@@ -227,9 +256,9 @@ def _of_real(name: str, x: Any, n: int | None, axis: int, norm: str | None) -> A
     check_real(name, array)
     scale = _scale(name, length, norm, False)
     array = _to_length(array, place, length)
+    if not isinstance(length, int) or length % 2 or length == 2:
+        return slice_axis(_along(array, place, 1, scale), place, 0, length // 2 + 1)
     half = length // 2
-    if length % 2 or length == 2:
-        return slice_axis(_along(array, place, 1, scale), place, 0, half + 1)
     rows = moveaxis(array, place, -1)
     packed = _along(view_as_complex(reshape(rows, (*rows.shape[:-1], half, 2))), array.ndim - 1, 1, scale)
     last = packed.ndim - 1
@@ -246,6 +275,13 @@ def _to_real(name: str, x: Any, n: int | None, axis: int, norm: str | None) -> A
     rows = moveaxis(_to_length(array, place, half + 1), place, -1)
     last = rows.ndim - 1
     re, im = real(rows), imag(rows)
+    if not isinstance(length, int):
+        number = iota((length,), 0)
+        mirror = minimum(number, length - number)
+        im = take(im, mirror, last) * where(2 * number > length, -1.0, 1.0)
+        whole = join(take(re, mirror, last), where((mirror == 0) | (2 * mirror == length), 0.0, im))
+        return moveaxis(real(_along(whole, last, -1, scale)), -1, place)
+    half = length // 2
     # The spectrum of real numbers is real at 0, and at the middle: imaginary parts there count as 0.
     within = slice_axis(im, last, 1, half + length % 2)
     ends = (1, 1 - length % 2)
@@ -321,7 +357,7 @@ def _sizes(name: str, array: Array, s: Any, axes: Any) -> list[tuple[int, int | 
         s is None or len(s) == len(places), f"{name}: `s` has a length for each axis, got {s} for {tuple(axes)}"
     )
     check_argument(bool(places), f"{name} needs an axis")
-    lengths = [None] * len(places) if s is None else [None if one == -1 else one for one in s]
+    lengths = [None] * len(places) if s is None else [None if as_extent(one) == -1 else one for one in s]
     return list(zip(places, lengths, strict=True))
 
 
@@ -392,23 +428,25 @@ def irfft2(x: Any, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1
 # ---- frequencies and shifts ---------------------------------------------------------------------------
 
 
-def _frequencies(name: str, n: int, d: float, dtype: Any, device: Any, start: int, stop: int) -> Array:
-    check_argument(isinstance(n, int | np.integer) and n > 0, f"{name} needs a length of at least 1, got {n}")
+def _frequencies(name: str, n: Extent, d: float, dtype: Any, device: Any, start: Extent, stop: Extent) -> Array:
     check_device(device, name)
     wanted = check_dtype(f32 if dtype is None else dtype)
-    return cast(arange(start, stop, dtype=np.float64) * (1.0 / (n * d)), wanted)
+    return cast(arange(start, stop, dtype=np.float64) * (1.0 / (real_number(n) * d)), wanted)
 
 
 @public("fft.fftfreq")
 def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of the elements of an `fft` of samples `d` apart; f32 by default. Array API `fft.fftfreq`."""
-    return roll(_frequencies("fft.fftfreq", n, d, dtype, device, -(n // 2), (n + 1) // 2), (n + 1) // 2)
+    count = _length("fft.fftfreq", n)
+    frequencies = _frequencies("fft.fftfreq", count, d, dtype, device, -(count // 2), (count + 1) // 2)
+    return roll(frequencies, (count + 1) // 2)
 
 
 @public("fft.rfftfreq")
 def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of the elements of an `rfft` of samples `d` apart; f32 by default. Array API `fft.rfftfreq`."""
-    return _frequencies("fft.rfftfreq", n, d, dtype, device, 0, n // 2 + 1)
+    count = _length("fft.rfftfreq", n)
+    return _frequencies("fft.rfftfreq", count, d, dtype, device, 0, count // 2 + 1)
 
 
 @public("fft.fftshift")

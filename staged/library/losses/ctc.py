@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from staged.ir.declaration import prims
-from staged.ir.types import TensorType, i64
+from staged.ir.sizes import Extent
+from staged.ir.types import i64
 from staged.library.losses.losses import check_reduction, reduced
-from staged.library.sequences.loop import row, scan, with_row
+from staged.library.sequences.loop import index_of, row, scan, with_row
 from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.comparisons import logical_and, not_equal
@@ -25,7 +26,7 @@ from staged.ops.elementwise import exp, log, maximum
 from staged.ops.index import at_labels
 from staged.ops.joining import concat, stack
 from staged.ops.primitive import Sample
-from staged.ops.promote import as_array, as_float, broadcast, cast, constant, dtype_error, shape_error, whole
+from staged.ops.promote import as_array, as_float, broadcast, cast, dtype_error, fixed_size, shape_error, whole
 from staged.ops.public import public
 from staged.ops.reduction import max_, sum_
 from staged.ops.shape import expand_dims, pad, reshape, slice_axis
@@ -40,7 +41,6 @@ NEVER = -1e30
 def _states(targets: Array, lengths: Array, blank: int) -> Array:
     """(N, 2 S + 1): the label of every state; blanks where a text has ended."""
     batch, longest = targets.shape
-    assert isinstance(longest, int)
     blanks = full((batch, longest), blank, i64)
     labels = where(iota((1, longest), 1) < expand_dims(lengths, 1), targets, blanks)
     pairs = reshape(stack([blanks, labels], 2), (batch, 2 * longest))
@@ -62,7 +62,6 @@ def _skips(states: Array) -> Array:
 def _moved(x: Array, by: int, fill: float) -> Array:
     """(N, L) moved up by some places (down where negative), with `fill` where nothing comes from."""
     extent = x.shape[1]
-    assert isinstance(extent, int)
     if by > 0:
         return slice_axis(pad(x, [(0, 0), (by, 0)], value=fill), 1, 0, extent)
     return slice_axis(pad(x, [(0, 0), (0, -by)], value=fill), 1, -by, extent - by)
@@ -91,12 +90,11 @@ def _ctc_backward(*operands: Array, blank: int, given: str) -> Array:
     cts = dict(zip(given, operands, strict=False))
     log_probs, targets, input_lengths, target_lengths, alphas = operands[len(given) :]
     count = log_probs.shape[0]
-    assert isinstance(count, int)
     states = _states(targets, target_lengths, blank)
     skips = _skips(states)
     d_alpha = zeros(states.shape, log_probs.dtype)
     if "l" in cts:
-        last = _last(row(alphas, constant(count, TensorType(i64))), target_lengths)
+        last = _last(row(alphas, index_of(count)), target_lengths)
         shares = exp(last - max_(last, 1, keepdims=True))
         d_alpha = -expand_dims(cts["l"], 1) * shares / sum_(shares, 1, keepdims=True)
 
@@ -145,7 +143,6 @@ def _ctc(
     The paths are the log-probabilities, summed over all that have come to a state.
     """
     count = log_probs.shape[0]
-    assert isinstance(count, int)
     states = _states(targets, target_lengths, blank)
     emissions, skips = _emissions(log_probs, states), _skips(states)
     # Before the first step all is in state 0: from there a path may stay, or go on to the first label.
@@ -213,7 +210,7 @@ def ctc_loss(
     return reduced(reshape(losses, ()) if alone else losses, reduction)
 
 
-def _check_ctc(scores: Array, texts: Array, lengths: list[Array], blank: Any) -> tuple[int, int, int]:
+def _check_ctc(scores: Array, texts: Array, lengths: list[Array], blank: Any) -> tuple[Extent, int, Extent]:
     """The numbers of steps, classes and labels; raise where the operands of `ctc_loss` do not belong together."""
     if scores.ndim != 3 or texts.ndim != 2 or scores.shape[1] != texts.shape[0]:
         raise shape_error(
@@ -222,14 +219,8 @@ def _check_ctc(scores: Array, texts: Array, lengths: list[Array], blank: Any) ->
             texts,
             hint="pad the targets to one length, and give their lengths",
         )
-    count, batch, classes = scores.shape
-    longest = texts.shape[1]
-    if not (
-        isinstance(count, int) and isinstance(batch, int) and isinstance(classes, int) and isinstance(longest, int)
-    ):
-        raise shape_error(
-            f"ctc_loss needs sizes fixed while staging, got {scores.type} and {texts.type}", scores, texts
-        )
+    count, longest = scores.shape[0], texts.shape[1]
+    classes = fixed_size("ctc_loss", scores, 2)
     blank = whole(blank)
     if not isinstance(blank, int) or not 0 <= blank < classes:
         raise shape_error(f"ctc_loss: the blank is one of {classes} classes, got {blank!r}", scores)

@@ -19,6 +19,7 @@ from staged.ops.array import Array
 from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import stop_gradient, where
 from staged.ops.comparisons import clip
+from staged.ops.dimension import real_number
 from staged.ops.elementwise import abs_, floor, isnan, round_
 from staged.ops.index import take
 from staged.ops.promote import (
@@ -28,7 +29,6 @@ from staged.ops.promote import (
     cast,
     check_argument,
     check_real,
-    fixed_size,
     is_number,
     plain_number,
     promoted,
@@ -244,9 +244,9 @@ def grid_sample(
             hint="layouts: (N, C, H, W) and (N, OH, OW, 2), or (N, C, D, H, W) and (N, OD, OH, OW, 3)",
         )
     check_argument(mode != "bicubic" or rank == 2, "grid_sample: bicubic is of images with two axes")
-    sizes = [fixed_size("grid_sample", image, 2 + axis) for axis in range(rank)]
-    if min(sizes) < 1:
-        raise shape_error(f"grid_sample: there is nothing in {image.type}", image)
+    sizes = image.shape[2:]
+    for extent in sizes:
+        check_sizes(extent >= 1, f"grid_sample: there is nothing in {image.type}", image)
     coordinates = []
     for axis, extent in enumerate(sizes):
         unit = places[(..., rank - 1 - axis)]
@@ -291,19 +291,20 @@ def grid_sample(
     return moveaxis(total, -1, 1)
 
 
-def _kept(place: Array, extent: int, padding_mode: str, corners: bool) -> Array:
+def _kept(place: Array, extent: Extent, padding_mode: str, corners: bool) -> Array:
     """A place moved onto the image: to its border, or by reflections at its edges."""
     if padding_mode == "zeros":
         return place
     if padding_mode == "reflection":
-        low, span = (0.0, float(extent - 1)) if corners else (-0.5, float(extent))
-        if span == 0:
+        low, width = (0.0, extent - 1) if corners else (-0.5, extent)
+        if width == 0:
             return place * 0.0
+        span = real_number(largest(width, 1))
         away = abs_(place - low)
         times = floor(stop_gradient(away) / span)
         rest = away - times * span
         is_odd = times - 2.0 * floor(times * 0.5) > 0.5
         place = where(is_odd, span - rest, rest) + low
     # As in torch, a place on the border does not move with the grid: the next element beyond has no derivative.
-    last = float(extent - 1)
+    last = real_number(extent - 1)
     return where((place > 0.0) & (place < last), place, stop_gradient(clip(place, 0.0, last)))

@@ -81,7 +81,7 @@ def scan(
             carried = tuple(body(constant(count - 1 - t if backwards else t, _INDEX), *carried))
         return carried
     builder = context.builder
-    end = constant(count, _INDEX) if isinstance(count, int) else cast(as_array(count), i64)
+    end = index_of(count)
     start, stop, step = map(context.value_of, (constant(0, _INDEX), end, constant(1, _INDEX)))
     values = [context.value_of(array) for array in initial]
     types = [value.type for value in values]
@@ -142,6 +142,11 @@ def repeat_while(
     for hint, result in zip(hints, op.results, strict=True):
         result.hint = hint
     return context.emit(op)
+
+
+def index_of(count: Extent | Array) -> Array:
+    """An integer as an index of the program."""
+    return constant(count, _INDEX) if isinstance(count, int) else cast(as_array(count), i64)
 
 
 def row(x: Array, t: Array) -> Array:

@@ -15,11 +15,12 @@ from typing import Any
 
 from staged.ir.types import Shape
 from staged.library.elementwise.activations import relu, sigmoid
+from staged.library.sequences.lengths import checked_lengths, last, turned, without_padding
 from staged.library.sequences.loop import named, row, scan, with_row
 from staged.ops.array import Array
 from staged.ops.checks import check_sizes
 from staged.ops.choice import select
-from staged.ops.composite import composite
+from staged.ops.composite import Composite, composite
 from staged.ops.contraction import matrix_product
 from staged.ops.elementwise import square, tanh
 from staged.ops.joining import concat, split
@@ -339,6 +340,25 @@ def _operands(
     return [sequence, *(cast(array, sequence.dtype) for array in (*first, *(part for _, part, _ in parts)))]
 
 
+def _run(
+    composed: Composite, operands: list[Array], lengths: Any, in_steps: tuple[int, ...], **attrs: Any
+) -> tuple[Array, ...]:
+    """(ys, the last states) of a layer. Results number `in_steps` of `composed` are its states after each step.
+
+    With `lengths` each sequence begins at its first step: one that goes backwards is turned around before and after. So
+    the steps beyond a length come after all others, and nothing depends on them.
+    """
+    if lengths is None:
+        return composed(*operands, **attrs)[: 1 + len(in_steps)]
+    x, *rest = operands
+    numbers = checked_lengths(composed.name, lengths, x)
+    reverse = attrs.pop("reverse")
+    x = without_padding(x, numbers)
+    results = composed(turned(x, numbers) if reverse else x, *rest, reverse=False, **attrs)
+    ys = turned(results[0], numbers) if reverse else results[0]
+    return without_padding(ys, numbers), *(last(results[number], numbers) for number in in_steps)
+
+
 @public("lstm")
 def lstm(
     x: Any,
@@ -348,16 +368,19 @@ def lstm(
     b_ih: Any = None,
     b_hh: Any = None,
     reverse: bool = False,
+    lengths: Any = None,
 ) -> tuple[Array, tuple[Array, Array]]:
     """One layer of a long short-term memory over a sequence: (ys, (h, c)), with the state after the last step.
 
     Shapes: x (T, N, I); state a pair of (N, H), or None for zeros; w_ih (4 H, I); w_hh (4 H, H); biases (4 H,); ys
     (T, N, H). The gates are in torch's order: input, forget, cell, output. With `reverse` the last element comes first;
-    ys stays in the order of x. Source: Hochreiter and Schmidhuber, 1997, with the forget gate of Gers, Schmidhuber and
-    Cummins, 2000.
+    ys stays in the order of x. `lengths` (N,), from 1 to T, are the numbers of steps of padded sequences. ys is 0
+    beyond them, the states are those after each sequence's last step, and `reverse` begins there. Source:
+    Hochreiter and Schmidhuber, 1997, with the forget gate of Gers, Schmidhuber and Cummins, 2000.
     """
     h0, c0 = (None, None) if state is None else state
-    ys, h, c, _, _ = _lstm(*_operands("lstm", x, (h0, c0), w_ih, w_hh, b_ih, b_hh, 4), reverse=reverse)
+    operands = _operands("lstm", x, (h0, c0), w_ih, w_hh, b_ih, b_hh, 4)
+    ys, h, c = _run(_lstm, operands, lengths, (0, 4), reverse=reverse)
     return ys, (h, c)
 
 
@@ -370,14 +393,15 @@ def gru(
     b_ih: Any = None,
     b_hh: Any = None,
     reverse: bool = False,
+    lengths: Any = None,
 ) -> tuple[Array, Array]:
     """One layer of gated recurrent units over a sequence: (ys, h), with the state after the last step.
 
     Shapes: x (T, N, I); state (N, H), or None for zeros; w_ih (3 H, I); w_hh (3 H, H); biases (3 H,); ys (T, N, H). The
     gates are in torch's order: reset, update, new; the reset gate scales the state's contribution, its bias included.
-    Source: Cho et al., 2014.
+    `lengths` as in `lstm`. Source: Cho et al., 2014.
     """
-    ys, h, _, _ = _gru(*_operands("gru", x, (state,), w_ih, w_hh, b_ih, b_hh, 3), reverse=reverse)
+    ys, h = _run(_gru, _operands("gru", x, (state,), w_ih, w_hh, b_ih, b_hh, 3), lengths, (0,), reverse=reverse)
     return ys, h
 
 
@@ -391,14 +415,15 @@ def rnn(
     b_hh: Any = None,
     nonlinearity: str = "tanh",
     reverse: bool = False,
+    lengths: Any = None,
 ) -> tuple[Array, Array]:
     """One recurrent layer over a sequence: (ys, h) where h = tanh(x w_ih^T + b_ih + h w_hh^T + b_hh), or with relu.
 
     Shapes: x (T, N, I); state (N, H), or None for zeros; w_ih (H, I); w_hh (H, H); biases (H,); ys (T, N, H).
-    Source: Elman, Finding structure in time, 1990.
+    `lengths` as in `lstm`. Source: Elman, Finding structure in time, 1990.
     """
     if nonlinearity not in ("tanh", "relu"):
         raise shape_error(f'rnn: nonlinearity is "tanh" or "relu", got {nonlinearity!r}')
     operands = _operands("rnn", x, (state,), w_ih, w_hh, b_ih, b_hh, 1)
-    ys, h = _rnn(*operands, reverse=reverse, nonlinearity=nonlinearity)
+    ys, h = _run(_rnn, operands, lengths, (0,), reverse=reverse, nonlinearity=nonlinearity)
     return ys, h

@@ -36,8 +36,8 @@ def lstm(reverse: bool) -> Callable[..., Any]:
     return lambda x, h, c, *weights: st.lstm(x, (h, c), *weights, reverse=reverse)
 
 
-def gru(reverse: bool) -> Callable[..., Any]:
-    return lambda x, h, *weights: st.gru(x, h, *weights, reverse=reverse)
+def gru(reverse: bool, lengths: Any = None) -> Callable[..., Any]:
+    return lambda x, h, *weights: st.gru(x, h, *weights, reverse=reverse, lengths=lengths)
 
 
 def rnn(reverse: bool, nonlinearity: str) -> Callable[..., Any]:
@@ -49,6 +49,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]], float]] 
     "lstm backwards": (lstm(True), arrays_of(4, 2, "f8", biased=False), 1e-11),
     "gru": (gru(False), arrays_of(3, 1, "f4"), 1e-5),
     "gru backwards": (gru(True), arrays_of(3, 1, "f8"), 1e-11),
+    "gru of lengths": (gru(True, [2, STEPS, 1]), arrays_of(3, 1, "f8"), 1e-11),
     "tanh": (rnn(False, "tanh"), arrays_of(1, 1, "f8"), 1e-11),
     "tanh backwards": (rnn(True, "tanh"), arrays_of(1, 1, "f4", biased=False), 1e-5),
 }
@@ -98,6 +99,21 @@ def test_relu_is_not_cudnns_and_keeps_not_a_number(device: Emulator) -> None:
     agrees_in_any_order(staged, device, 1e-5, x, *rest)
     assert np.isnan(staged(x, *rest)[1][0]).any()
     assert "cudnnRNN" not in staged.stage(x, *rest).source
+
+
+@pytest.mark.parametrize("uses_cells", [False, True])
+def test_an_lstm_of_lengths_is_a_call_unless_its_cells_are_used(uses_cells: bool, device: Emulator) -> None:
+    def slopes(x: Any, h: Any, c: Any, *weights: Any) -> Any:
+        def loss(x: Any) -> Any:
+            ys, (_, last) = st.lstm(x, (h, c), *weights, lengths=[2, STEPS, 1])
+            return st.sum(ys**2) + (st.sum(st.sin(last)) if uses_cells else 0.0)
+
+        return st.value_and_grad(loss)(x)
+
+    arrays = arrays_of(4, 2, "f8")
+    staged = on_gpu(slopes)
+    agrees_in_any_order(staged, device, 1e-11, *arrays)
+    assert bool(routines(staged.stage(*arrays).source)) != uses_cells
 
 
 def test_a_stack_in_both_directions_trains_as_on_the_host(device: Emulator) -> None:

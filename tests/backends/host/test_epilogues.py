@@ -59,5 +59,5 @@ def test_the_start_of_a_row_is_computed_once() -> None:
         return (a @ b + bias) * scale
 
     found = source_of(scaled, array(20, 30), array(30, 27), array(20, 27), array(27))
-    assert found.count("(row + r) * 27 + col") == found.count("const int64_t start = ") == 1
-    assert "(scale + start + s, cols - s)" in found and "(bias + col + s, cols - s)" in found
+    assert found.count("(row + r) * 27 + col") == found.count("const int64_t row_start = ") == 1
+    assert "(scale + row_start + s, cols - s)" in found and "(bias + col + s, cols - s)" in found

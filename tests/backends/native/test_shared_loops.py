@@ -30,6 +30,14 @@ def rows_apart(x):
     return y
 
 
+def rows_of_any_length(x: st.Array[8, "N <= 40000"]):  # noqa: F821, UP037
+    y = st.zeros(x.shape)
+    for i in st.range(8):
+        scaled = st.tanh(x[i]) * 2.0
+        y[i] = scaled - st.mean(scaled)
+    return y
+
+
 def rows_of_rows(x, scale):
     """An inner loop whose threads need a number from outside of the outer loop."""
     y = st.zeros((4, 2, 40_000))
@@ -106,7 +114,14 @@ def flat(result):
 
 
 @pytest.mark.parametrize(
-    ("function", "given"), [(rows_apart, (ROWS,)), (attention, HEADS), (products, PAIRS), (rows_of_rows, (ROWS, 7))]
+    ("function", "given"),
+    [
+        (rows_apart, (ROWS,)),
+        (attention, HEADS),
+        (rows_of_any_length, (ROWS,)),
+        (products, PAIRS),
+        (rows_of_rows, (ROWS, 7)),
+    ],
 )
 def test_results_are_the_same_bits_with_any_number_of_threads(function, given, in_threads):
     found = []
@@ -143,9 +158,9 @@ def test_a_shared_loop_has_names_of_its_own(in_threads):
 
 
 def test_an_array_that_a_loop_writes_as_a_whole_is_not_filled_before(in_threads):
-    whole, part = (in_threads(function, 2, ROWS).source for function in (rows_apart, one_row))
-    fills = ["memset(args" in text or "st_clear, args" in text for text in (whole, part)]
-    assert fills == [False, True]
+    sources = [in_threads(function, 2, ROWS).source for function in (rows_apart, rows_of_any_length, one_row)]
+    fills = ["memset(args" in text or "st_clear, args" in text for text in sources]
+    assert fills == [False, False, True]
 
 
 MAIN = """

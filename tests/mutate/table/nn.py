@@ -246,8 +246,8 @@ MUTANTS = (
     Mutant(
         "split makes so many parts by torch's word, too",
         "ops.torch_words:_split",
-        'range(split_size_or_sections, _fixed("split", x, dim), split_size_or_sections)',
-        "range(extent // split_size_or_sections, extent, extent // split_size_or_sections)",
+        "[size * number for number in range(1, parts)]",
+        "[extent // size * number for number in range(1, size)]",
         ("tests/ops/test_torch_words.py::test_a_word_does_in_plain_python_what_torchs_does",),
     ),
     Mutant(
@@ -320,5 +320,26 @@ MUTANTS = (
         'total_dtype or op.attrs.get("dtype") or op.operands[0].tensor.dtype',
         "total_dtype or op.operands[0].tensor.dtype",
         ("tests/ops/test_contraction.py", "-k", "exact and c99"),
+    ),
+    Mutant(
+        "the padding of a sequence is read",
+        "library.sequences.recurrent:_run",
+        "x = without_padding(x, numbers)",
+        "",
+        ("tests/nn/test_recurrent.py", "-k", "agrees_with_torch and gru_packed"),
+    ),
+    Mutant(
+        "a sequence of a length goes backwards from the last step of all",
+        "library.sequences.lengths:turned",
+        "lengths - 1 - steps",
+        "x.shape[0] - 1 - steps",
+        ("tests/nn/test_recurrent.py", "-k", "agrees_with_torch and gru_packed"),
+    ),
+    Mutant(
+        "cells that dead code alone reads keep a layer from being a call",
+        "pipeline:with_library_calls.with_calls",
+        "eliminate_dead_code(function)",
+        "function",
+        ("tests/backends/cublas_cudnn/test_recurrent.py", "-k", "unless_its_cells_are_used"),
     ),
 )

@@ -10,9 +10,9 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 from __future__ import annotations
 
 from staged.backends.cpu.contraction.conv2d_columns import emit_columns, plan_columns
-from staged.backends.cpu.contraction.conv2d_phases import emit_phases
 from staged.backends.cpu.contraction.conv2d_plan import plan_conv2d
 from staged.backends.cpu.contraction.conv2d_sized import emit_sized
+from staged.backends.cpu.contraction.conv2d_sized_columns import emit_sized_columns
 from staged.backends.cpu.contraction.conv2d_weight import emit_backward_weight
 from staged.backends.cpu.contraction.convolve import emit_convolved
 from staged.backends.cpu.contraction.items import no_items
@@ -48,8 +48,8 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
         return emit_backward_weight(spec, machine)
     plan = plan_conv2d(spec, machine)
     if spec.images is not None and not spec.images.have_one_size:
-        has_phases = spec.kind == "backward_input" and spec.stride != (1, 1)
-        return (emit_phases if has_phases else emit_sized)(plan, spec.images, machine)
+        has_columns = spec.kind == "backward_input" and (spec.kh, spec.kw, *spec.stride) != (1, 1, 1, 1)
+        return emit_sized_columns(spec, machine) if has_columns else emit_sized(plan, spec.images, machine)
     if spec.images is not None and spec.kind == "forward":
         return emit_convolved(plan)
     if not is_window(spec, machine):

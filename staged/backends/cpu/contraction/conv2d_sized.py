@@ -12,7 +12,7 @@ Tested by `tests/backends/host/test_contraction_images.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from staged.backends.cpu.contraction.conv2d_plan import WindowPlan
@@ -32,11 +32,14 @@ from staged.kernels.products import MOST_TAPS
 
 
 def emit_sized(plan: WindowPlan, images: Images, machine: Machine) -> ContractionKernel:
-    """The kernel of a convolution, or of its gradient of the image."""
+    """The kernel of a convolution, or of the gradient of the image of one with a single tap."""
     spec, vector, dtype = plan.spec, plan.vector, plan.vector.dtype
     pieces = pieces_of(machine)
     tiles = [_tiles(plan, rows) for rows in plan.channels.sizes]
     functions = [[_tile_function(plan, tile) for tile in row] for row in tiles]
+
+    words = {"$MOST": MOST_TAPS, "$L2": machine.l2, "$CORES": machine.cores}
+    support = snippet_of(vector, "sized_convolution", _SIZED, words)
 
     def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:
         sized, blocks = Variable("sized", word(f"st_sized_convolution_{dtype}")), Variable("blocks", INDEX)
@@ -70,7 +73,7 @@ def emit_sized(plan: WindowPlan, images: Images, machine: Machine) -> Contractio
         scratch + plan.vectors * vector.lanes,
         sizes_of(plan, functions, _places(plan), is_plain(window)),
         body,
-        sized_support(plan, machine, tiles, functions),
+        [*convolution_support(plan, tiles, functions), BLOCK_OF, support],
     )
     return replace(kernel, items_size=images.n * spec.groups * pieces)
 
@@ -78,18 +81,6 @@ def emit_sized(plan: WindowPlan, images: Images, machine: Machine) -> Contractio
 def pieces_of(machine: Machine) -> int:
     """The work items of an image."""
     return 1 if machine.cores == 1 else 4 * machine.cores
-
-
-def sized_support(
-    plan: WindowPlan,
-    machine: Machine,
-    tiles: Sequence[Sequence[ProductTile | ConvolutionTile]],
-    functions: Sequence[Sequence[Snippet]],
-) -> list[Snippet]:
-    """The functions of convolutions whose sizes the program finds."""
-    words = {"$MOST": MOST_TAPS, "$L2": machine.l2, "$CORES": machine.cores}
-    sized = snippet_of(plan.vector, "sized_convolution", _SIZED, words)
-    return [*convolution_support(plan, tiles, functions), BLOCK_OF, sized]
 
 
 def _tiles(plan: WindowPlan, rows: int) -> list[ProductTile | ConvolutionTile]:
@@ -164,6 +155,7 @@ static int64_t st_size_convolution_$D(const st_convolution_$D *known, int64_t im
     blocks = (rows + s->block_rows - 1) / s->block_rows;
     s->window.plane = s->phases * (s->block_rows + halo) * columns;
     s->window.channel = s->window.planes * s->window.plane;
+    s->is_plain = known->is_in_place && blocks == 1;
     for (int64_t tap = 0; tap < s->taps && s->taps > 1; ++tap) {
         const int32_t *const place = known->offsets + 2 * tap;
         sized->offsets[tap] = (int32_t)((place[0] * (s->block_rows + halo) + place[1]) * columns);

@@ -96,11 +96,8 @@ def sizes_of(
     functions: Sequence[Sequence[Snippet]],
     offsets_of_taps: Sequence[int] = (),
     may_be_in_place: bool = False,
-    points: Sequence[Sequence[Snippet]] = (),
 ) -> Table:
-    """The sizes of a convolution. Tiles of images whose size the program finds `may_be_in_place`. `points` are the
-    functions for a single tap, beside those for several.
-    """
+    """The sizes of a convolution. Tiles of images whose size the program finds `may_be_in_place`."""
     window, is_point, is_known = plan.window, plan.taps == 1, plan.has_known_images
     is_in_place = plan.is_in_place if is_known else may_be_in_place
     is_copy = is_known and is_plain(window) and plan.rows == window.out[0] and not is_in_place
@@ -120,8 +117,7 @@ def sizes_of(
             "groups": plan.spec.groups, "height": window.out[0], "block_rows": plan.rows, **planes,
             "weight": f"{{{', '.join(map(str, plan.weight_strides))}}}", "taps": plan.taps,
             "offsets": offsets if offsets_of_taps and not is_point else "", "chain": plan.chain or plan.inner,
-            "product" if is_point else "tile": _named(functions), **({"product": _named(points)} if points else {}),
-            "tile_rows": plan.channels.large,
+            "product" if is_point else "tile": _named(functions), "tile_rows": plan.channels.large,
             "tile_vectors": plan.vectors, "is_by_pixels": "true" if plan.pixels_outside else "",
             "is_plain": "true" if is_copy else "", "is_in_place": "true" if is_in_place else "",
         },

@@ -64,7 +64,7 @@ def emit_epilogue(
             low.least[over_columns.axis] = least
         low.axes[over_columns.axis] = col
         for terms in starts(over_columns):
-            low.starts[terms] = low.constant("start", INDEX, low.index(Affine(tuple(terms))))
+            low.starts[terms] = low.constant("row_start", INDEX, low.index(Affine(tuple(terms))))
         low.loop_names.append(r.text)
         low.body(over_rows.body)
     used = mentioned(low.code.body)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from staged.backends.cpu.nest.copies import Copies, is_run, is_transposition
-from staged.backends.cpu.nest.vector_plan import feeds, may_be_part, may_repeat
+from staged.backends.cpu.nest.vector_plan import feeds, may_be_part, may_repeat, takes_parts
 from staged.backends.cpu.nest.vector_statements import VectorStatements
 from staged.backends.cpu.nest.vector_totals import VectorTotals
 from staged.code.expr import Conditional, Expr, Infix, Literal
@@ -154,6 +154,16 @@ class VectorLoops:
                 self.vectors.left = Infix("-", end, i)
                 self.body(loop)
                 self.vectors.left = None
+            low.leave(i)
+            return
+        if left is None and takes_parts(loop):
+            with low.loop(i, start, end, Literal(str(lanes))):
+                items = Infix("-", end, i)
+                most = Literal(str(lanes))
+                self.vectors.left = low.constant("left", INDEX, Conditional(Infix("<", items, most), items, most))
+                self.totals.left = self.vectors.left
+                self.body(loop)
+                self.vectors.left = self.totals.left = None
             low.leave(i)
             return
         if left is None or left >= lanes:

@@ -43,6 +43,17 @@ def may_be_part(loop: Loop) -> bool:
     return all(isinstance(s, Load | Store | Compute | PositionOf) for s in loop.body)
 
 
+def takes_parts(loop: Loop) -> bool:
+    """Return whether totals accept parts of vectors: only the program finds how many items the loop has."""
+    return not loop.axis.is_static and all(
+        isinstance(s, Load | Store | Compute | PositionOf)
+        or isinstance(s, Accumulate)
+        and s.reduction.op.vector != "never"
+        and not s.reduction.op.is_position
+        for s in loop.body
+    )
+
+
 def feeds(loop: Loop, reduction: Reduction) -> bool:
     """Return whether the iterations of a loop, or of loops inside it, add to a reduction that starts outside of it."""
     return any(isinstance(s, Accumulate) and s.reduction is reduction for s in walk(loop.body))

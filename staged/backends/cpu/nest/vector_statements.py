@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from os.path import commonprefix
 
 from staged.backends.cpu.nest.vectors import VectorSpeller, VectorTypes
 from staged.code.expr import (
@@ -221,7 +222,8 @@ class VectorStatements:
             self.scalars.load_pair(s)
             return
         type = self.type(dtype)
-        whole = [low.variable(hint, type) for hint in ("low", "high")]
+        row = commonprefix([s.first.name, s.second.name])
+        whole = [low.variable(f"{row}{half}", type) for half in ("low", "high")]
         for number, variable in enumerate(whole):
             place = address(array, low.index(s.index + number * self.lanes))
             low.code.add(Declare(variable, self.speller.load(dtype, place, None)))

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.cpu.nest.vector_plan import feeding_loop, may_repeat
+from staged.backends.cpu.nest.vector_plan import feeding_loop, may_repeat, takes_parts
 from staged.backends.cpu.nest.vector_statements import VectorStatements
-from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Variable
+from staged.code.expr import Call, Cast, Expr, Index, Infix, Items, Literal, Variable
 from staged.code.nest.lowering import ZERO, factors_of
 from staged.code.nest.totals import Totals
 from staged.code.nest.value import Value, is_zero
@@ -63,6 +63,8 @@ class VectorTotals:
         """The number of a vector among those of one iteration."""
         self.repeated = 0
         """The number of lanes of the present vector that were added before."""
+        self.left: Variable | None = None
+        """The number of items of the present vector if it may be a part of one."""
         self.low.statements[Accumulate] = self.accumulate
 
     def start(self, reduction: Reduction, loop: Loop | Tile) -> None:
@@ -77,12 +79,12 @@ class VectorTotals:
         type = vectors.type(dtype)
         splat = Items((ZERO,)) if is_zero(start) else vectors.speller.splat(Value(start, dtype))
         if is_wide:
-            number = low.variable(reduction.target.name, type)
+            number = low.element(reduction.target.name, type)
             low.code.add(Declare(number, splat, is_const=False))
             self.open[reduction] = VectorTotal(number, None)
             return
         assert feeding is not None
-        number = low.variable(reduction.target.name, scalar(dtype))
+        number = low.element(reduction.target.name, scalar(dtype))
         several = low.variable(f"{reduction.target.name}_v", type)
         count = low.schedule.vectors_per_iteration(feeding)
         first = splat if is_zero(start) else Items((splat,) * count)
@@ -95,6 +97,8 @@ class VectorTotals:
     def is_whole(self, loop: Loop, outer: Loop | Tile) -> bool:
         """Return whether a vector loop in `outer`, or `outer` itself, has no single items left over."""
         axis, lanes = loop.axis, self.vectors.lanes
+        if takes_parts(loop):
+            return True
         if axis in self.low.ranges or not axis.is_static:
             return False
         if any(isinstance(s, Tile) and s.axis is axis for s in (outer, *walk(outer.body))):
@@ -134,21 +138,24 @@ class VectorTotals:
         elif self.vectors.axis is None:
             self.totals.take_in(s.reduction, total.number, value)
         else:
+            if self.left is not None:
+                count = Cast(f"int{self.vectors.types.mask_bits}_t", self.left)
+                value = self.chosen(s.reduction, value, "is_item", "<", count)
             if self.repeated and not s.reduction.op.is_extreme:
-                value = self.without_repeated(s.reduction, value)
+                value = self.chosen(s.reduction, value, "is_new", ">=", Literal(str(self.repeated)))
             self.combine(s.reduction, Index(total.vectors, self.unrolled or ZERO), value)
 
-    def without_repeated(self, reduction: Reduction, value: Value) -> Value:
-        """`value` with the initial value (0 of a sum) in the lanes whose items are in the total already.
+    def chosen(self, reduction: Reduction, value: Value, name: str, relation: str, count: Expr) -> Value:
+        """`value` with the initial value (0 of a sum) in the other lanes than those whose numbers have this relation.
 
         Exact: these lanes become +0 in a sum, even if they hold NaN or infinity.
         """
         dtype = reduction.target.dtype
         low, mask = self.low, self.vectors.types.mask()
         lanes = Items(tuple(Literal(str(lane)) for lane in range(self.vectors.lanes)), mask)
-        is_new = low.constant("is_new", self.vectors.type(bool_), Infix(">=", lanes, Literal(str(self.repeated))))
-        zero = Value(low.number(identity(reduction.op, dtype)), dtype)
-        return self.vector(self.vectors.speller.select(self.vector(is_new, bool_), value, zero), dtype)
+        is_taken = low.constant(name, self.vectors.type(bool_), Infix(relation, lanes, count))
+        start = Value(low.number(identity(reduction.op, dtype)), dtype)
+        return self.vector(self.vectors.speller.select(self.vector(is_taken, bool_), value, start), dtype)
 
     def combine(self, reduction: Reduction, target: Expr, value: Value) -> None:
         """One more vector into a vector of totals."""

@@ -145,7 +145,7 @@ class TeamStatements:
             first: Expr = Infix("*", Literal(str(width)), self.lane) if width > 1 else self.lane
             piece = max(1, share.piece // width) * width * step
             if share.piece and prod(axis.extent for axis in shared) > piece:
-                start, last = around.enter_context(pieces(low, ZERO, last, piece))
+                start, last = around.enter_context(pieces(low, shared[0], ZERO, last, piece))
                 first = Infix("+", start, first)
             for reduction in passed_on:
                 dtype = reduction.target.dtype

@@ -77,9 +77,9 @@ static inline __attribute__((always_inline)) void out_epilogue(int64_t batch, in
         int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *bias, float *out) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
-        const int64_t start = (row + r) * 4 + col;
+        const int64_t row_start = (row + r) * 4 + col;
         for (int64_t s = 0; s < cols; s += 4) {
-            st_store_f32x4(out + start + s, cols - s,
+            st_store_f32x4(out + row_start + s, cols - s,
                     st_load_f32x4(tile + r * ld + s, cols - s) + st_load_f32x4(bias + col + s, cols - s));
         }
     }
@@ -179,10 +179,10 @@ static inline __attribute__((always_inline)) void update_weight_epilogue(int64_t
         int64_t rows, int64_t cols, const float *tile, int64_t ld, float *weight, int64_t row_stride) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
-        const int64_t start = (row + r) * row_stride + col;
+        const int64_t row_start = (row + r) * row_stride + col;
         for (int64_t s = 0; s < cols; s += 8) {
-            st_store_f32v(weight + start + s, cols - s,
-                    st_load_f32v(weight + start + s, cols - s) - 0.1f * st_load_f32v(tile + r * ld + s, cols - s));
+            st_store_f32v(weight + row_start + s, cols - s,
+                    st_load_f32v(weight + row_start + s, cols - s) - 0.1f * st_load_f32v(tile + r * ld + s, cols - s));
         }
     }
 }
