@@ -317,3 +317,23 @@ def test_what_a_branch_keeps_for_the_backward_pass_is_named_after_what_it_is_com
 
     code = code_of(str(slope.stage(np.float64(1)).source))
     assert "double x_root;" in code and not re.search(r"\broot\b", code), code
+
+
+def test_the_value_of_two_layers_in_one_kernel_has_the_name_of_the_layer() -> None:
+    @st.function
+    def both(x: Any, y: Any) -> Any:
+        return norms[0](x) + norms[1](y)
+
+    norms = nn.ModuleList([nn.BatchNorm1d(40), nn.BatchNorm1d(40)])
+    code = code_of(str(both.stage(floats(30, 40), floats(30, 40)).source))
+    assert "batchnorm1d0_centre" in code and "batchnorm1d1_centre" in code and "centre_2" not in code, code
+
+
+def test_a_result_whose_name_an_operand_has_is_new() -> None:
+    @st.function
+    def turned(x: Any) -> Any:
+        x = x.T
+        return x
+
+    code = code_of(str(turned.stage(floats(30, 40)).source))
+    assert "float *new_x" in code and "x_2" not in code, code

@@ -254,7 +254,7 @@ class StagedFunction(Generic[P, R]):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Arguments | None = None
     ) -> tuple[Arguments, TracedFunction]:
         arguments = arguments or self._arguments(args, kwargs)
-        generator = self._generator or OF_THREAD
+        generator = self._kept.generator or OF_THREAD
         if not arguments.sizes:
             return arguments, trace(self.__wrapped__, args, kwargs, self._static, generator, arguments)
 

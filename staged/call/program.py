@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 from staged.base.artifact import Artifact
 from staged.base.tracebacks import trims_traceback
 from staged.call.callbacks import callbacks_of
-from staged.call.guards.arguments import Argument
+from staged.call.guards.arguments import Argument, described_sizes
 from staged.call.memory import MemoryReport
 from staged.call.program_cache import find_artifact, store_artifact
 from staged.call.relations import relations_of
@@ -29,6 +29,7 @@ from staged.frontend.trace_function import TracedFunction
 from staged.ir.machine import Machine
 from staged.ir.nodes import Exported, VariableRef
 from staged.ir.printer import print_function
+from staged.ir.sizes import Dim
 from staged.ir.transfers import Transfers, in_columns
 from staged.ir.types import with_sizes
 from staged.runtime.languages import LoadedProgram, language_of
@@ -36,6 +37,7 @@ from staged.runtime.options import CompileOptions
 from staged.runtime.rows import in_rows, is_spread
 from staged.saving.exported_folder import WEIGHTS, write_folder
 from staged.saving.state_names import state_names
+from staged.source import position_of_function
 from staged.system import target as target_machine
 
 if TYPE_CHECKING:
@@ -308,13 +310,23 @@ class Program:
         expected = self._traced.arguments
         if len(given) != len(expected):
             raise TypeError(f"the program `{self.name}` takes {len(expected)} arrays and numbers, got {len(given)}")
-        sizes = self._traced.sizes_of([argument.value for argument in given])
+        has_axes = all(want.type.ndim == have.type.ndim for want, have in zip(expected, given, strict=True))
+        sizes = self._traced.sizes_of([argument.value for argument in given]) if has_axes else {}
         for want, have in zip(expected, given, strict=True):
-            if want.type != have.type and with_sizes(want.type, sizes) != have.type:
-                raise StagedError(
-                    f"`{want.path}` was staged as {want.type}, got {have.type}",
-                    hint="call the staged function itself, or stage it again for these types",
-                )
+            if want.type != have.type and not (has_axes and with_sizes(want.type, sizes) == have.type):
+                raise self._unfit(f"`{want.path}` was staged as {want.type}, got {have.type}", sizes)
+        for dim, size in sizes.items():
+            if size < 0:
+                raise self._unfit(f"dimension `{dim}` is {size}, it may be 0 to {dim.max}", sizes)
+
+    def _unfit(self, message: str, sizes: Mapping[Dim, int]) -> StagedError:
+        """The error for arguments that do not fit, with the sizes of the call."""
+        traced, where = self._traced, position_of_function(self._function)
+        return StagedError(
+            message,
+            details=described_sizes(traced.sizes, sizes, traced.arguments, where) if sizes else (),
+            hint="call the staged function itself, or stage it again for these types",
+        )
 
     # ---- taking it along ----
 

@@ -10,13 +10,14 @@ Tested by `tests/dynamic_sizes/test_relations.py`.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from staged.call.guards.arguments import Argument, SizeOf, sizes_of
+from staged.call.guards.arguments import Argument, SizeOf, described_sizes, sizes_of
 from staged.errors import StagedError
 from staged.frontend.calls.arguments import Arguments
 from staged.frontend.trace_function import TracedFunction
@@ -186,7 +187,7 @@ def _parts(size: Extent) -> Iterator[Size]:
 
 
 def _simpler(part: Size, values: Values, zero: Extent = 0) -> _Change | None:
-    """A change after which a part is one of its sizes, or a division exact. Of equal sizes, the one that makes `zero` 0
+    """A change after which a part is one of its sizes, or a division exact. Of equal sizes, one for which `zero` is 0
     is better.
     """
     if isinstance(part, Extreme):
@@ -245,7 +246,11 @@ def _limited(dim: Dim, factor: int, constant: int) -> _Change:
 
 
 def _changed(arguments: Arguments, change: _Change) -> Arguments:
-    """Arguments with another size for a dimension."""
+    """Arguments with another size for a dimension; a fresh one has a new name."""
+    if change.fresh is not None:
+        name, taken = change.fresh.name, {str(size.dim) for size in arguments.sizes if size.dim != change.dim}
+        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        change = replace(change, fresh=replace(change.fresh, name=next(each for each in names if each not in taken)))
     new = {change.dim: change.size}
 
     def leaf(part: Argument) -> Argument:
@@ -270,13 +275,8 @@ def _explained(error: StagedError, arguments: Arguments, where: Position | None)
     """An error with the values of the dimensions that it mentions, and the arguments that have these."""
     words = set(re.findall(r"[A-Za-z_]\w*", " ".join((error.message, *error.details))))
     values = _values(arguments)
-    lines = [
-        f"{size.dim} is {values[size.dim]}: axis {size.axis} of `{arguments.staged[size.argument].path}`"
-        f"{f' ({where})' if where else ''}"
-        for size in arguments.sizes
-        if str(size.dim) in words
-    ]
-    error.details = (*error.details, *lines)
+    mentioned = [size for size in arguments.sizes if str(size.dim) in words]
+    error.details = (*error.details, *described_sizes(mentioned, values, arguments.staged, where))
     if isinstance(error, UndecidedSizeError) and not error.hint:
         error.hint = "pass arrays whose sizes decide it, or declare this size as a number in `dims`"
     return error

@@ -182,7 +182,7 @@ def _trace_once(
             if context.program.is_taken_back:
                 found: tuple[object, ...] = context.program.reason
                 return found
-    settle_changes(context)
+    settle_changes(context, where)
     copied = _settle_result(context, template)
     ir, hidden = _assemble(context, name, block.block, params, sizes, arguments, template, function, where)
     if arguments.assumptions is not None:

@@ -73,7 +73,7 @@ class Ranges:
         producer = value.producer
         if producer is None or depth > _DEEPEST:
             return None
-        if producer.declared is prims.EXTENT:
+        if producer.declared in (prims.DIM, prims.EXTENT):
             low, high = bounds_of(producer.attrs["dim"])
             return max(int(low), 0), limits(i64)[1] if isinf(high) else int(high)
         if producer.declared is IF:

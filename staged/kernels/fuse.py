@@ -285,6 +285,8 @@ class _BlockFuser:
         if not results:
             return
         dims = _dims_of(root)
+        if {dim for value in inputs for dim in dims_of(value.type)} - set(dims):
+            dims = tuple(dict.fromkeys((*dims, *dims_in(lower_epilogue(root, body).body))))
         for value in (*root.operands, *root.results):
             shape_of(value)
         sizes = [self.sizes[dim] for dim in dims]

@@ -243,6 +243,8 @@ class Naming:
                 word = word if value in self.initial else f"new_{word}"
             elif value.tensor.dtype.is_bool and named:
                 name = word = f"{named[0]}_mask"
+            elif self._is_computed_again(op, value) and label:
+                name = f"{label}_{word}"
             elif (
                 label
                 and _is_float(value)
@@ -250,14 +252,16 @@ class Naming:
                 and any(each in self.written for each in results)
             ):
                 name = word = f"d_{label}_{word}"
-            elif self._is_computed_again(op, value) and label:
-                name = f"{label}_{word}"
             elif is_main and (_is_float(value) or len(results) == 1):
                 free = False
                 name = of_operand(op, value) if is_of_ops or kernel in NOUNS else kernel
                 word = str(value.hint) or name
             elif self.phase(op) == "backward" and _is_float(value):
                 name = word = f"d_{passed or word}"
+                if any(operand.hint == name for operand in op.operands):
+                    others = [short(operand.hint) for operand in op.operands if operand.hint not in ("", name)]
+                    is_product = op.declared is prims.MULTIPLY and others
+                    name = word = f"{name}_times_{others[0]}" if is_product else f"{name}_{noun_of(op, value.index)}"
             else:
                 name = of_operand(op, value)
                 if label:

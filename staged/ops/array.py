@@ -17,7 +17,7 @@ from staged.errors import LeakError, ShapeError, StagedValueError, UnknownAttrib
 from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
 from staged.ops.annotation import ArrayAnnotation
-from staged.ops.assumptions import refuse_text
+from staged.ops.assumptions import refuse
 from staged.source import here
 
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ class StagedArray(Array):
         )
 
     def __repr__(self) -> str:
-        refuse_text()
+        refuse("Python converts a value to text")
         name = f"{self.value.hint}: " if self.value.hint else ""
         return f"<staged {name}{self.type}>"
 

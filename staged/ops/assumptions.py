@@ -124,8 +124,8 @@ def assume_not_one(shape: Iterable[Extent]) -> None:
             assume(extent > 1)
 
 
-def refuse_text() -> None:
-    """Note that Python reads a value of the program as text, which a program for all sizes does not have."""
+def refuse(use: str, where: Position | None = None) -> None:
+    """Note a use of a value that a program for all sizes does not have."""
     current = _CURRENT.get()
     if current is not None and current.refused is None:
-        current.refused = "Python converts a value to text", here(2)
+        current.refused = use, where or here(2)

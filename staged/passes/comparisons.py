@@ -1,4 +1,4 @@
-"""Rules of `simplify` for comparisons that the types or the bits of their operands decide; see `algebra.py`.
+"""Rules of `simplify` for comparisons and checks that the types or ranges of operands decide; see `algebra.py`.
 
 Tested by `tests/passes/test_rules.py`.
 """
@@ -6,7 +6,7 @@ Tested by `tests/passes/test_rules.py`.
 from __future__ import annotations
 
 from staged.ir.declaration import prims
-from staged.ir.nodes import Op, Value
+from staged.ir.nodes import PURE, Op, Value
 from staged.ir.numbers import fits, limits
 from staged.passes.algebra import Emitter, number_of, rule
 
@@ -45,6 +45,20 @@ def compare_with_limit(op: Op, emit: Emitter) -> Value | None:
     if first[0] > second[1] or strict and first[0] == second[1]:
         return emit.full(op.result.tensor, False)
     return None
+
+
+@rule(prims.FLOOR_DIVIDE, prims.REMAINDER)
+def divide_by_a_positive_number(op: Op, emit: Emitter) -> Value | None:
+    """a // max(n, 1)  ->  the same, without a check
+
+    Why: threads share no loop that may stop the program.
+    Exact: for divisors of which the range says that they are above 0.
+    """
+    span = emit.ranges.of(op.operands[1]) if op.effects else None
+    if span is None or span[0] <= 0:
+        return None
+    (result,) = emit.intern(op.declared, op.operands, [op.result.type], op.attrs, PURE)
+    return result
 
 
 def _limits_of(value: Value) -> tuple[int, int] | None:

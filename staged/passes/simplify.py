@@ -16,7 +16,7 @@ from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Op, Value, wal
 from staged.ir.numbers import Number, as_held
 from staged.ir.ranges import Ranges
 from staged.ir.rewrite import Copier
-from staged.ir.structure import FOR, IF
+from staged.ir.structure import ASSERT, FOR, IF
 from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
 from staged.ir.views import Loop
@@ -139,7 +139,7 @@ class Simplifier(Copier):
                     found = rule(op, self)
             if found is not None:
                 return (self.as_weak_as(types[0], found, op),)
-        if op.effects and not only_checks(op):
+        if op.effects and declared is not ASSERT and not only_checks(op):
             held = self.held.read(op) if self.held is not None else None
             if held is not None:
                 return (self.as_weak_as(types[0], held, op),)

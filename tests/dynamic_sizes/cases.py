@@ -597,6 +597,27 @@ def small_matrices(x):
     return st.linalg.det(gram), st.linalg.solve(gram, x[:, 0, :, None]), st.rotary(x)
 
 
+@case(*grid(N=(2, 5, 1), M=(3, 9, 1)), x=("N <= 5", "M <= 9", "M"))
+def matrices_of_all_sizes(x):
+    unit = st.eye(x.shape[1], dtype=st.f64)
+    gram = st.swapaxes(x, 1, 2) @ x + unit
+    factors = st.linalg.cholesky(gram), st.linalg.qr(x + 4.0 * unit)[1], st.linalg.lu(x)[2]
+    return *factors, st.linalg.solve(gram, x[:, :, :1]), st.linalg.inv(gram), st.linalg.slogdet(gram)[1]
+
+
+@case(2, 0, x=("N <= 5", 3, 3))
+def batches_of_matrices(x):
+    gram = st.swapaxes(x, 1, 2) @ x + st.eye(3, dtype=st.f64)
+    return st.linalg.eigvalsh(gram), st.linalg.matrix_exp(x)
+
+
+@case(*grid(N=(5, 20, 1), M=(3, 6, 1), K=(2, 7, 1)), data="N <= 20", at="N", x=("M <= 6", 2), y="K <= 7", integers={"at": 9})
+def sparse_products(data, at, x, y):
+    rows = st.arange(data.shape[0]) % y.shape[0]
+    sparse = st.sparse.csr_matrix((data, (rows, at % x.shape[0])), (y.shape[0], x.shape[0]))
+    return sparse @ x, sparse.T @ y, sparse.todense()
+
+
 @case(*FULL, x=("N <= 40", "M <= 40", 4))
 def transformed(x):
     y = st.fft.fft(x)
@@ -854,7 +875,7 @@ def convolved_image(x):
 
 @case(*grid(N=(4, 7, 16), M=(5, 9, 4)), x=(2, 3, "N <= 20", "M <= 20"), w=(4, 3, 3, 3))
 def strided_convolution(x, w):
-    return st.conv2d(x, w, stride=2, padding=1)
+    return st.conv2d(st.tanh(x), w, stride=2, padding=1)
 
 
 @case(*grid(N=(4, 6, 16), M=(4, 10, 8)), x=(2, 3, "N <= 20", "M <= 20"))

@@ -200,6 +200,30 @@ def ctc_loss(x, text, length):
     return st.ctc_loss(st.log_softmax(x), text + 1, steps, labels, reduction="none", zero_infinity=True)
 
 
+@case(*grid(N=(1, 250, 385), M=(5, 513, 300)), q=("N <= 400", 2), k=("M <= 600", 2), v=("M", 3))
+def attention_with_dropout(q, k, v):
+    return st.scaled_dot_product_attention(q, k, v, dropout_p=0.3)
+
+
+@case(3, 270, 200, x=("N <= 300", 2))
+def causal_attention_with_dropout(x):
+    return st.scaled_dot_product_attention(x, x, x, dropout_p=0.3, is_causal=True)
+
+
+@case(
+    *grid(H=(1, 3, 2), N=(1, 17, 0), M=(5, 9, 20)),
+    q=("H <= 3", 2, "N <= 20", 4), k=("H", "M <= 20", 4), v=("H", "M", 3), mask=("N", "M")
+)  # fmt: skip
+def grouped_attention_of_any_heads(q, k, v, mask):
+    q = q.reshape(2 * q.shape[0], *q.shape[2:])
+    return st.scaled_dot_product_attention(q, k, v, mask > 0, is_causal=True, enable_gqa=True)
+
+
+@case(*grid(N=(1, 3, 4), M=(1, 9, 20)), q=("N <= 4", 2, "M <= 20", 4), mask=("N", "M", "M"))
+def mapped_attention_with_a_mask(q, mask):
+    return st.vmap(lambda q, mask: st.scaled_dot_product_attention(q, q, q, mask))(q, mask)
+
+
 # ---- networks --------------------------------------------------------------------------------------
 
 _CNN = seeded(lambda: CNN(st.f64))

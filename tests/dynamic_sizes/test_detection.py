@@ -105,10 +105,10 @@ def a_root(x):
     return x * (st.sum(x) + abs((x.shape[0] - 9) ** 0.5))
 
 
-def cut_slices(x):
+def slices_from_the_end(x):
     total = 0.0
-    for start in range(0, x.shape[0], 4):
-        total += st.sum(x[start : start + 4]) * start
+    for stop in range(x.shape[0]):
+        total += st.sum(x[stop - 3 : stop]) * stop
     return total
 
 
@@ -118,6 +118,10 @@ def a_caught_index(x):
     except IndexError:
         last = 0.0
     return last * x
+
+
+def a_tested_attribute(x):
+    return x * (x.shape[0] if hasattr(x.shape[0], "bit_length") else 0)
 
 
 def a_suppressed_index(x):
@@ -143,8 +147,9 @@ def a_caught_type(x):
         (a_large_integer, "an integer computed from a size may need more than 64 bits"),
         (a_growing_integer, "an integer"),
         (a_root, "a number computed from a size may be zero or negative"),
-        (cut_slices, "Python may cut a slice at the end of the axis"),
+        (slices_from_the_end, "Python may cut a slice at the end of the axis"),
         (a_caught_index, "this may stop the program with an IndexError, which the `try` around it cannot catch"),
+        (a_tested_attribute, "Python asks whether a number has the attribute `bit_length`"),
         (a_suppressed_index, "this may stop the program with an IndexError"),
         (a_caught_type, "`numpy.zeros` cannot take staged values"),
     ],
@@ -175,12 +180,19 @@ def a_suppressed_shape(x):
     return x
 
 
+def cut_slices(x):
+    total = 0.0
+    for start in range(0, x.shape[0], 4):
+        total += st.sum(x[start : start + 4]) * start
+    return total
+
+
 def loops_of_numbers(x):
     total = 0
     for index in range(x.shape[0]):
         total += index
-    for last in range(x.shape[0] - 1, -1, -1):  # noqa: B007
-        pass
+    for last in range(x.shape[0] - 1, -1, -1):
+        total += last
     return x * total + ~x.shape[0] + index - last
 
 
@@ -201,11 +213,12 @@ def a_caught_shape(x):
         (lambda x: x * 2 if x.shape[0] > 3 else x * 3, (2, 3, 4, 5, 0), 4),
         (lambda x: x.reshape(2, -1) if x.shape[0] % 2 == 0 else x, (2, 3, 4, 5, 8, 7, 1), 4),
         (windows_in_range, (4, 8, 13, 7, 5), 3),
+        (cut_slices, (4, 8, 12, 13, 20, 3, 24, 16), 6),
         (loops_of_numbers, (2, 3, 5, 4, 1), 3),
         (a_caught_shape, (2, 7, 9, 1, 6, 12, 5), 6),
         (a_suppressed_shape, (2, 7, 9, 1, 6, 12, 5), 6),
     ],
-    ids=["split", "squeeze", "division", "slice", "branch", "remainder", "windows", "numbers", "except", "suppress"],
+    ids=["split", "squeeze", "division", "slice", "branch", "remainder", "windows", "cuts", "numbers", "except", "suppress"],
 )
 def test_a_relation_of_sizes_is_checked_before_the_program_runs(function: Any, sizes: Any, programs: int) -> None:
     """Calls for which the relation does not hold have programs, or errors, of their own."""
@@ -249,6 +262,40 @@ def test_an_axis_that_needs_its_size_does_not_make_other_axes_static() -> None:
     assert len(notes) == 2 and "one program for each size of axis 1 of `x` (3, 4 and 5)" in found.why_traced()
 
 
+@pytest.mark.parametrize(
+    ("declared", "function", "length"),
+    [
+        ("N <= 40", lambda x, y: st.concat([x, y]) * y.shape[0], lambda n: n),
+        ("N <= 40", lambda x, y: x + y, lambda n: n),
+        ("2 * N", lambda x, y: x[::2] * y, lambda n: 2 * n),
+    ],
+)
+def test_sizes_are_found_beside_declared_ones(declared: str, function: Any, length: Any) -> None:
+    found = st.function(dims={"x": declared})(function)
+    for n in (2, 3, 5, 4, 1):
+        x, y = np.arange(1.0, 1 + length(n)), np.arange(1.0, 1 + n)
+        np.testing.assert_array_equal(found(x, y), st.function(dims="static")(function)(x, y))
+    assert len(found.programs) == 3
+
+
+class Holder:
+    data: Any = None
+
+
+def test_an_attribute_that_has_a_size_is_set_by_each_call() -> None:
+    held = Holder()
+
+    @st.function
+    def setting(x):
+        held.data = x.shape[0], "rows"
+        return x * 2.0
+
+    with pytest.warns(UserWarning, match="the attribute `data` of an object from outside has a number"):
+        for n in (2, 3, 5, 4):
+            setting(np.ones(n))
+            assert held.data == (n, "rows")
+
+
 def nested_iterables(x):
     total = 0.0
     for place, (one, other) in enumerate(zip(x, reversed(x), strict=True)):
@@ -261,10 +308,6 @@ def nested_iterables(x):
 def test_nested_iterables_are_no_reason_to_trace_at_every_call() -> None:
     found, _ = _compare(nested_iterables, (2,), (3,), (5,), (4,), (1,))
     assert len(found.programs) == 3 and not found.why_traced().startswith("every call")
-
-
-class Holder:
-    data: Any = None
 
 
 def test_the_reason_for_a_trace_names_a_captured_array_of_another_size() -> None:

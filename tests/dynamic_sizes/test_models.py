@@ -121,9 +121,8 @@ EXAMPLES = {
         ({"T": 1, "N": 2}, {"T": 9, "N": 1}),
         ({"T": 50, "N": 3}, {"T": 192, "N": 2}),
     ),
-    # Without dropout: blocks of attention have streams of random numbers of their own, and other extents with sizes.
     "gpt2_in_blocks": Example(
-        lambda dtype: GPT2(Config(2, 2, 16, 400, 13), 0.0, dtype),
+        lambda dtype: GPT2(Config(2, 2, 16, 400, 13), 0.2, dtype),
         gpt2_loss,
         gpt2_text,
         {"x": ("N <= 3", "T <= 200"), "y": ("N", "T")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,60 @@ def test_slices_up_to_a_difference_of_sizes() -> None:
     sizes = (6, 4), (4, 6), (3, 1), (1, 1), (0, 1), (2, 40)
     compare(lambda x, y: x[: x.shape[0] - y.shape[0]] * 2.0, TWO, *sizes, programs=2)
     compare(lambda x: x[3:] - x[: x.shape[0] - 3], {"x": ("N <= 40",)}, (6,), (4,), (3,))
+
+
+def three_less(x, y):
+    return y[: y.shape[0] - 3] * 2.0, x * 2.0
+
+
+def test_names_of_fresh_dimensions_are_free() -> None:
+    axes = {"x": ("N_beyond_3 <= 9",), "y": ("N <= 40",)}
+    program = st.function(dims=axes)(three_less)
+    for rows, others in ((8, 7), (9, 1), (40, 0)):
+        made = program(np.ones(others), np.ones(rows))
+        assert [len(each) for each in made] == [rows - 3, others]
+    assert len(program.programs) == 1
+
+
+def scaled(x, y):
+    return x * y[:, None]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        (((5, 3), (5,)), ["`N` is 5 (axis 0 of `x`), it may be 0 to 4", '"N <= 5"']),
+        (((2, 3), (3,)), ["axis 0 of `y` has 3 elements", "`N` is 2"]),
+        (((2, 4), (2,)), ["axis 1 of `x` has 4 elements, 3 are declared"]),
+        (((2,), (2,)), ["`x` must have 2 axes"]),
+    ],
+)
+def test_arguments_that_do_not_fit_their_declaration(shapes: Any, words: list[str]) -> None:
+    program = st.function(dims={"x": ("N <= 4", 3), "y": ("N",)})(scaled)
+    for run in (program, program.stage):
+        with pytest.raises(ShapeError) as caught:
+            run(*map(np.ones, shapes))
+        assert all(word in str(caught.value) for word in (*words, "in scaled"))
+
+
+def test_declarations_are_checked() -> None:
+    for dims, words in (
+        ({"x": ("N +",)}, "'N +' is not the size of an axis"),
+        ({"x": (2.5,)}, "the size of an axis must be an int, None or a string, got 2.5"),
+        ({"z": ("N",)}, "`dims` names `z`, which is not a parameter of `scaled`"),
+    ):
+        with pytest.raises(st.StagedError, match=re.escape(words)) as caught:
+            st.function(dims=dims)(scaled)
+        assert "in scaled" in str(caught.value)
+
+
+def test_a_staged_program_shows_the_sizes_of_a_call_that_does_not_fit() -> None:
+    program = st.function(dims=TWO)(total).stage(np.ones((4, 3)), np.ones((4, 3)))
+    with pytest.raises(st.StagedError, match=r"(?s)staged as f64 \(M, 3\), got f64 \(4, 3\).*M is 2: axis 0 of `y`.*in total"):
+        program(np.ones((4, 3)), np.ones((2, 3)))
+    program = st.function(dims={"x": ("N <= 9",)})(up_to_three_less).stage(np.ones(5))
+    with pytest.raises(st.StagedError, match=r"N_beyond_3 is -1: axis 0 of `x` is N_beyond_3 \+ 3 .*in up_to_three_less"):
+        program(np.ones(2))
 
 
 def three_chunks(x):

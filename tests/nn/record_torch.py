@@ -291,6 +291,8 @@ def record() -> dict[str, Any]:
         found[f"optim.{name}"] = signature(getattr(torch.optim, name).__init__)
     found["optim.clip_grad_norm"] = signature(inspect.unwrap(torch.nn.utils.clip_grad_norm_))
     found["optim.clip_grad_value"] = signature(inspect.unwrap(torch.nn.utils.clip_grad_value_))
+    for name in ("pack_padded_sequence", "pad_packed_sequence", "pad_sequence", "pack_sequence"):
+        found[f"nn.utils.rnn.{name}"] = signature(getattr(torch.nn.utils.rnn, name))
     shown = {
         row: repr(eval(f"nn.{row.split()[0]}({arguments})", {"nn": torch.nn})) for row, arguments in PRINTED.items()
     }

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from operator import attrgetter
 
 import pytest
 
@@ -48,7 +49,7 @@ DEFAULTS = {
 
 def ours(name):
     space, _, attribute = name.partition(".")
-    function = getattr({"st": st, "nn": nn, "optim": optim}[space], attribute)
+    function = attrgetter(attribute)({"st": st, "nn": nn, "optim": optim}[space])
     return function.__init__ if inspect.isclass(function) else function
 
 

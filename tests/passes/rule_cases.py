@@ -341,6 +341,12 @@ CASES = [
         fires=False,
     ),
     Case(
+        "divide_by_a_positive_number",
+        lambda p, x, y: (x // METHODS["maximum"](y, number(p, 1, y)), x % METHODS["maximum"](y, number(p, 1, y))),
+        each(i64, i8, u8, count=2),
+        ((), ()),
+    ),
+    Case(
         "compare_masked",
         lambda p, x: tuple(
             METHODS[name](masked, number(p, 4, x))

@@ -19,6 +19,7 @@ from staged.library.elementwise.activations import gelu
 from staged.ops import comparisons as c
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
+from staged.ops.checks import stop_unless
 from staged.ops.choice import select
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
@@ -274,6 +275,15 @@ def test_a_check_that_an_equal_one_has_made_before_is_not_made_again() -> None:
         return (a + first,)
 
     assert names(f, TensorType(f64, (8,)), I, B).count("index_check") == 2
+
+
+def test_an_equal_assertion_is_not_made_again() -> None:
+    def f(p: Program, x: Any) -> Any:
+        for message in ("not negative", "not negative", "another"):
+            stop_unless(x * x >= 0.0, message)
+        return (x,)
+
+    assert names(f, V).count("assert") == 2
 
 
 def test_a_small_part_is_added_at_its_place() -> None:

@@ -52,7 +52,7 @@ def test_the_program_of_the_ball_has_the_names_of_the_python_functions_and_value
     assert "const double determinant = x_by_vx * y_by_vy - x_by_vy * y_by_vx;" in source
     assert "static int draw(" in source and "evaluate(" not in source
     assert "double *by_vx, double *by_vy" in source  # of a function for both derivatives
-    assert "double d_total;" in source and not re.search(r"\bt(_\d+)?\b", source)  # gradients of values without names
+    assert "double d_move_0;" in source and not re.search(r"\bt(_\d+)?\b", source)  # gradients of values without names
     assert "const int64_t code = row[i_2];" in source
 
 

@@ -52,7 +52,8 @@ def groups_of(function: Function, plan: Plan, loops: Mapping[Buffer, LoopStruct]
     buffers or with a device.
     """
     buffers = [buffer for buffer in plan.arena_buffers() if buffer not in loops]
-    if plan.device_bytes or len(buffers) <= MOST_FIELDS:
+    arrays = {each.array for each in loops.values()}
+    if plan.device_bytes or len(buffers) + len(arrays) < MOST_FIELDS:
         return {}
     roles: dict[str, list[Buffer]] = {}
     trained = _until_trained(structural_ops(function.block))
@@ -63,7 +64,7 @@ def groups_of(function: Function, plan: Plan, loops: Mapping[Buffer, LoopStruct]
         equal = {buffer: _struct_of(path, role) for buffer, path in _equal_layers(members).items()}
         found |= equal
         found |= dict(_divided([each for each in members if each not in equal], role, role))
-    taken = {c_identifier(each.name) for each in buffers} | {each.array for each in loops.values()}
+    taken = {c_identifier(each.name) for each in buffers} | arrays
     clashes = {_without_numbers(name) for name in {*found.values()} & taken}
     return {
         buffer: f"{name}_state" if _without_numbers(name) in clashes else name for buffer, name in found.items() if name

@@ -243,7 +243,11 @@ class Sections:
                 where, is_own = origin.where, self.owner is not None and origin.where.function == self.owner.function
                 place = f"`{where.function}` of {os.path.basename(where.file)}"
                 found[f"{where.short}  {where.text}" if is_own else place] = None
-        is_titled = section in TITLES and not (section == "evaluation" and self.function_without_gradient(run))
+        if section not in TITLES:  # `backward_layer1`, `fly_backward`
+            inside = {self.label(origin) for each in walk(run) if (origin := self.origin(each))}
+            verbs = {VERBS[title]: title for title in TITLES if title in inside}
+            section = next((verbs[word] for word in section.split("_") if word in verbs), "")
+        is_titled = section and not (section == "evaluation" and self.function_without_gradient(run))
         shown = ", ".join(list(found)[:3])
         return ": ".join(each for each in (TITLES[section] if is_titled else "", shown) if each)
 

@@ -19,6 +19,7 @@ from staged.call.guards.expected import expected_argument, held, same
 from staged.ir.size_functions import as_text, renamed
 from staged.ir.sizes import Dim, Extent, value_of
 from staged.ir.types import TensorType, shape_text
+from staged.source import Position
 
 Access = tuple[str | tuple[Any], ...]
 """The access path of a part, in steps: `("args[1]", "['x']", ".weight")`. Keys other than strings and integers are in a
@@ -86,6 +87,18 @@ def sizes_of(sizes: Iterable[SizeOf], shapes: Callable[[int], Sequence[int]]) ->
     for size in sizes:
         found[size.dim] = size.value(shapes(size.argument), found)
     return found
+
+
+def described_sizes(
+    sizes: Iterable[SizeOf], values: Mapping[Dim, int], leaves: Sequence[Argument], where: Position | None
+) -> list[str]:
+    """A line for each dimension: its value, its axis, and the position of the function that has the argument."""
+    lines = []
+    for size in sizes:
+        extent = size.dim * size.factor + size.offset
+        axis = f"axis {size.axis} of `{leaves[size.argument].path}`{'' if extent == size.dim else f' is {extent}'}"
+        lines.append(f"{size.dim} is {values[size.dim]}: {axis}{f' ({where})' if where else ''}")
+    return lines
 
 
 def write_arguments(

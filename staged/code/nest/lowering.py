@@ -200,7 +200,8 @@ class Lowering:
                 found.append(self.variable(source.name, global_pointer(source.dtype, is_const=True)))
                 self.arrays[source] = found[-1]
         for output in self.nest.outputs:
-            found.append(self.variable(output.name, global_pointer(output.dtype)))
+            name = self.names.fresh(output.name, others=[f"new_{output.name}"])
+            found.append(Variable(name, global_pointer(output.dtype)))
             self.arrays[output] = found[-1]
         return [Parameter(variable) for variable in found]
 

@@ -88,7 +88,7 @@ def flatten_arguments(
 
     Raises: TypeError as Python does for arguments that do not fit; DTypeError for a dtype that we do not have.
     """
-    unknown = _unknown(function, static) if static else []
+    unknown = unknown_arguments(function, static) if static else []
     if unknown:
         signature = signature_of(function)
         raise StagingError(
@@ -144,12 +144,12 @@ def _leaf(name: str, path: str, given: Any) -> Part:
     return Argument(name, kind, given, path, type_, value)
 
 
-def _unknown(function: Callable[..., Any], static: Collection[str]) -> list[str]:
-    """The names in `static` that no argument of the function can have."""
+def unknown_arguments(function: Callable[..., Any], names: Iterable[str]) -> list[str]:
+    """The names that no argument of the function can have."""
     parameters = signature_of(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return []
-    return [name for name in static if name not in parameters]
+    return [name for name in names if name not in parameters]
 
 
 def passed_arguments(bound: inspect.BoundArguments, count: int, kwargs: Collection[str]) -> Iterator[Passed]:

@@ -67,12 +67,11 @@ class Call:
 
         `attempt` traces with dimensions for some axes, and returns the trace or a `Failure`.
         """
-        found = {
-            axis: column for axis, column in self.axes_with(ENOUGH_SIZES).items() if axis not in self.family.why_static
-        }
-        groups = [tuple(axis for axis in found if found[axis] == column) for column in dict.fromkeys(found.values())]
-        if not groups:
+        columns = self.axes_with(ENOUGH_SIZES)
+        if columns.keys() <= self.family.why_static.keys():
             return None, {}
+        found = {axis: column for axis, column in columns.items() if axis not in self.family.why_static}
+        groups = [tuple(axis for axis in found if found[axis] == column) for column in dict.fromkeys(found.values())]
         best, failure = None, attempt(found)
         if not isinstance(failure, Failure):
             return failure, {}
@@ -124,7 +123,7 @@ class Call:
         found: dict[str, Axes] = {
             path: tuple(each.get(axis) for axis in range(ranks[path])) for path, each in axes.items()
         }
-        bound = Declared({**declared.axes, **found}).bind(arguments)
+        bound = replace(declared, axes={**declared.axes, **found}).bind(arguments)
         return replace(bound, assumptions=Assumptions({dim: column[-1] for column, dim in dims.items()}))
 
 

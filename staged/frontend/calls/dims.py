@@ -9,12 +9,13 @@
 Each axis has an int, None for any size that is fixed while staging, or a string: a name with or without bounds, or an
 expression of names. Each name is that of a dimension of the whole program.
 
-Tested by `tests/dynamic_sizes/test_declared.py`.
+Tested by `tests/dynamic_sizes/test_relations.py` and `tests/dynamic_sizes/test_cases.py`.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,13 +24,15 @@ from typing import Any
 import numpy as np
 
 from staged.call.guards.arguments import Argument, Part, SizeOf
-from staged.errors import ArgumentError, ShapeError
-from staged.frontend.calls.arguments import Arguments
+from staged.errors import ArgumentError, ShapeError, located
+from staged.frontend.calls.arguments import Arguments, unknown_arguments
+from staged.frontend.calls.signatures import signature_of
 from staged.ir.size_functions import linear, parsed, substitute
 from staged.ir.size_questions import UndecidedSizeError
 from staged.ir.sizes import Dim, Extent, dims_in, value_of
 from staged.ir.types import TensorType
 from staged.ops.annotation import ArrayAnnotation
+from staged.source import position_of_function
 
 Axes = tuple[Extent | None, ...]
 """The declared sizes of the axes of one array."""
@@ -43,6 +46,8 @@ class Declared:
     """By the path of the argument."""
     is_all: bool = False
     """True if no other axes are detected: `dims="static"`."""
+    function: Callable[..., Any] | None = None
+    """The function that declares them, whose line errors have."""
 
     def bind(self, arguments: Arguments) -> Arguments:
         """Arguments whose types have the dimensions, with a bound for each.
@@ -50,11 +55,12 @@ class Declared:
         Raises: ShapeError for an array that does not fit.
         """
         found = _Sizes()
-        for place, leaf in enumerate(arguments.staged):
-            axes = self.axes.get(leaf.path)
-            if axes is not None:
-                found.enter(place, leaf, axes)
-        return found.bound(arguments)
+        with located(position_of_function(self.function)):
+            for place, leaf in enumerate(arguments.staged):
+                axes = self.axes.get(leaf.path)
+                if axes is not None:
+                    found.enter(place, leaf, axes)
+            return found.bound(arguments)
 
 
 class _Sizes:
@@ -67,7 +73,7 @@ class _Sizes:
 
     def enter(self, place: int, leaf: Argument, axes: Axes) -> None:
         """Take the sizes of dimensions from one array."""
-        shape = [extent for extent in leaf.type.shape if isinstance(extent, int)]
+        shape = np.shape(leaf.value)
         if len(shape) != len(axes):
             raise ShapeError(
                 f"`{leaf.path}` must have {len(axes)} axes, got {leaf.type}",
@@ -112,7 +118,7 @@ class _Sizes:
         values = {dim: self.values[name] for name, dim in dims.items()}
         for place, (leaf, axes) in self.leaves.items():
             shape: list[Extent] = []
-            for axis, (extent, wanted) in enumerate(zip(leaf.type.shape, axes, strict=True)):
+            for axis, (extent, wanted) in enumerate(zip(np.shape(leaf.value), axes, strict=True)):
                 size = extent if wanted is None else self._bound_size(leaf, wanted, dims)
                 if value_of(size, values) != extent:
                     raise self._differs(leaf, axis, size, values)
@@ -130,7 +136,7 @@ class _Sizes:
         return substitute(wanted, {dim: dims[dim.name] for dim in dims_in(wanted)})
 
     def _differs(self, leaf: Argument, axis: int, size: Extent, values: Mapping[Dim, int]) -> ShapeError:
-        extent = leaf.type.shape[axis]
+        extent = np.shape(leaf.value)[axis]
         if isinstance(size, int):
             return ShapeError(f"axis {axis} of `{leaf.path}` has {extent} elements, {size} are declared")
         known = ", ".join(f"`{dim}` is {values[dim]}" for dim in dims_in(size))
@@ -162,6 +168,11 @@ def declared_of(function: Callable[..., Any], dims: Mapping[str, Any] | str) -> 
         raise ArgumentError(
             f'`dims` must be a dict or "static", got {dims!r}', hint='declare axes by argument: dims={"x": ("N", 3)}'
         )
+    with located(position_of_function(function)):
+        return Declared(_axes_of(function, dims), isinstance(dims, str), function)
+
+
+def _axes_of(function: Callable[..., Any], dims: Mapping[str, Any] | str) -> dict[str, Axes]:
     axes: dict[str, Axes] = {}
     for name, annotation in getattr(function, "__annotations__", {}).items():
         if isinstance(annotation, str) and "Array[" in annotation:
@@ -169,9 +180,15 @@ def declared_of(function: Callable[..., Any], dims: Mapping[str, Any] | str) -> 
                 annotation = eval(annotation, getattr(function, "__globals__", {}))
         if isinstance(annotation, ArrayAnnotation):
             axes[name] = tuple(map(extent_of, annotation.axes))
-    for name, given in () if isinstance(dims, str) else dims.items():
+    declared: Mapping[str, Any] = {} if isinstance(dims, str) else dims
+    for name in unknown_arguments(function, [re.split(r"[.\[]", path)[0] for path in declared]) if declared else ():
+        raise ArgumentError(
+            f"`dims` names `{name}`, which is not a parameter of `{getattr(function, '__name__', function)}`",
+            hint=f"its parameters are {', '.join(f'`{each}`' for each in signature_of(function).parameters)}",
+        )
+    for name, given in declared.items():
         axes[name] = tuple(map(extent_of, (given,) if isinstance(given, str | int) else given))
-    return Declared(axes, isinstance(dims, str))
+    return axes
 
 
 def extent_of(given: Any) -> Extent | None:

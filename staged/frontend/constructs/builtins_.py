@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from staged.call.guards.guard import MISSING
 from staged.errors import StagedValueError, StagingError
 from staged.frontend.calls.call import BUILTINS, OF_FRAME, REFUSED, as_converted, builtin, call
 from staged.frontend.constructs import math_
@@ -34,6 +35,7 @@ from staged.ir.sizes import Size
 from staged.ir.types import TensorType, bool_, f64, i64
 from staged.ops import comparisons, elementwise, reduction
 from staged.ops.array import Array, StagedArray
+from staged.ops.assumptions import refuse
 from staged.ops.choice import where
 from staged.ops.context import bind
 from staged.ops.promote import as_array, cast, read
@@ -360,20 +362,26 @@ def isscalar_(value: Any) -> bool:
 @builtin(getattr)
 def getattr_(owner: Any, name: str, *default: Any) -> Any:
     try:
-        return attribute(owner, name)
+        value = attribute(owner, name)
     except AttributeError:
+        _note_whether(owner, name, False)
         if default:
             return default[0]
         raise
+    _note_whether(owner, name, True)
+    return value
 
 
 @builtin(hasattr)
 def hasattr_(owner: Any, name: str) -> bool:
-    try:
-        attribute(owner, name)
-    except AttributeError:
-        return False
-    return True
+    return getattr_(owner, name, MISSING) is not MISSING
+
+
+def _note_whether(owner: Any, name: str, has: bool) -> None:
+    """Note that an attribute decides something, if Python's number differs from an array without axes."""
+    own = class_in_python(owner)
+    if own in (int, float, bool) and hasattr(own, name) != has:
+        refuse(f"Python asks whether a number has the attribute `{name}`")
 
 
 @builtin(setattr)

@@ -114,8 +114,7 @@ class _Numbers:
         while value.producer is not None and value.producer.declared is prims.CAST:
             value = value.producer.operands[0]
         extent = size_of(value)
-        question: Any = None if extent is None else (extent >= 0 if may_be_zero else extent > 0)
-        if question is None or isinstance(question, bool) or not self.assumptions.holds(question):
+        if extent is None or not self._holds(extent >= 0 if may_be_zero else extent > 0):
             raise _refused("a number computed from a size may be zero or negative", op.where)
 
     def _check_window(self, op: Op) -> None:
@@ -126,12 +125,14 @@ class _Numbers:
         if width == 0 or index not in self.of_sizes:
             return
         first, last = self._end_of(index, is_last=False), self._end_of(index, is_last=True)
-        if (
-            first is None
-            or last is None
-            or min(bounds_of(first)[0], bounds_of(op.attrs["extent"] - width - last)[0]) < 0
-        ):
+        if first is None or last is None or not self._holds(first >= 0, last + width <= op.attrs["extent"]):
             raise _refused("Python may cut a slice at the end of the axis", op.where)
+
+    def _holds(self, *questions: Any) -> bool:
+        """Return whether relations hold for all sizes, or for those of the call, which later calls check."""
+        return all(
+            answer if isinstance(answer, bool) else self.assumptions.holds(answer) is True for answer in questions
+        )
 
     def _end_of(self, value: Value, is_last: bool) -> Extent | None:
         """The smallest or the largest value of an integer, as a size."""
@@ -187,7 +188,7 @@ class _Numbers:
             self.of_sizes.add(value)
 
     def _stepped(self, param: Value, found: Value, initial: Bounds) -> Bounds | None:
-        """The range of a number that grows by a number of known range per iteration, or that each iteration divides."""
+        """The range of a number to which each iteration adds one of a known range, or which each iteration divides."""
         op = found.producer
         if op is None or len(op.operands) != 2 or op.operands[0] is not param:
             return None

@@ -1,6 +1,6 @@
 """Sizes in the user's code: integers of the program. Comparisons are decided while staging if the bounds suffice.
 
-Tested by `tests/dynamic_sizes/test_cases.py` and `tests/dynamic_sizes/test_questions.py`.
+Tested by `tests/dynamic_sizes/test_cases.py` and `tests/dynamic_sizes/test_relations.py`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from staged.ir.sizes import Extent
 from staged.ir.types import i32, i64
 from staged.library.elementwise.complex_numbers import conj, imag, real
 from staged.library.linalg.diagonals import diagonal
@@ -25,7 +26,6 @@ from staged.library.linalg.matrices import (
     product,
     rows_at,
     rows_to,
-    size_of,
     square,
     turned,
     with_batch,
@@ -57,8 +57,7 @@ Factors = tuple[Array, Array, Array]
 
 def _eliminate(a: Array) -> Factors:
     """Column by column, on turned matrices, whose columns are contiguous. Rows are put in order at the end."""
-    n, rows, batch = size_of(a), a.shape[-2], a.shape[:-2]
-    assert isinstance(rows, int)
+    n, rows, batch = a.shape[-1], a.shape[-2], a.shape[:-2]
     places, steps = iota((1, rows), 1), iota((n, 1), 0)
 
     def step(t: Array, x: Array, is_left: Array, order: Array, pivots: Array) -> list[Array]:
@@ -91,9 +90,8 @@ def _column_at(x: Array, place: Array, places: Array) -> Array:
     return sum_(where(places == place, x, 0.0), -1, keepdims=True)
 
 
-def _factor_halves(a: Array, least: int) -> Factors:
-    n, rows, last = size_of(a), a.shape[-2], a.ndim - 1
-    assert isinstance(rows, int)
+def _factor_halves(a: Array, least: Extent) -> Factors:
+    n, rows, last = a.shape[-1], a.shape[-2], a.ndim - 1
     if n <= least:
         return _eliminate(a)
     middle = halves(n)
@@ -113,7 +111,7 @@ def _factor_halves(a: Array, least: int) -> Factors:
 
 def _unit(factors: Array) -> Array:
     """The lower factor of both: its diagonal is 1."""
-    return tril(factors, -1) + eye(size_of(factors), dtype=factors.dtype)
+    return tril(factors, -1) + eye(factors.shape[-1], dtype=factors.dtype)
 
 
 # ---- the factors ------------------------------------------------------------------------------------
@@ -140,7 +138,7 @@ def _lu_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) ->
 
 @composite("lu", vjp=_lu_vjp, jvp=_lu_jvp, **BATCHES, samples=[Sample(((3, 3),))])
 def _lu(a: Array) -> tuple[Array, ...]:
-    return _factor_halves(a, leaf(size_of(a), PANEL))
+    return _factor_halves(a, leaf(a.shape[-1], PANEL))
 
 
 @public("linalg.lu_factor")
@@ -150,7 +148,7 @@ def lu_factor(a: Any) -> tuple[Array, Array]:
     Rows are exchanged so that each pivot is the largest of its column. Singular matrices have factors too, with zeros
     on the diagonal.
     """
-    factors, _, pivots = _lu(square("lu_factor", a))
+    factors, _, pivots = _lu(square("lu_factor", a, True))
     return factors, cast(pivots + 1, i32)
 
 
@@ -160,8 +158,8 @@ def lu(a: Any) -> tuple[Array, Array, Array]:
 
     Shapes: (..., n, n), square.
     """
-    factors, order, _ = _lu(square("lu", a))
-    permutation = cast(iota((size_of(factors), 1), 0) == order[..., None, :], factors.dtype)
+    factors, order, _ = _lu(square("lu", a, True))
+    permutation = cast(iota((factors.shape[-1], 1), 0) == order[..., None, :], factors.dtype)
     return permutation, _unit(factors), triu(factors)
 
 
@@ -221,7 +219,7 @@ def solve(a: Any, b: Any) -> Array:
     program with a ValueError.
     """
     matrices, sides = promoted(a, b, floats=True)
-    matrices, sides, is_vector = columns("solve", square("solve", matrices), sides)
+    matrices, sides, is_vector = columns("solve", square("solve", matrices, True), sides)
     found = _solved(matrices, sides, *_factored("solve", matrices))
     return squeeze(found, -1) if is_vector else found
 
@@ -229,8 +227,8 @@ def solve(a: Any, b: Any) -> Array:
 @public("linalg.inv")
 def inv(a: Any) -> Array:
     """The inverse matrices. NumPy and Array API `linalg.inv`. A singular matrix stops the program with a ValueError."""
-    matrices = square("inv", a)
-    unit = with_batch(matrices.shape[:-2], eye(size_of(matrices), dtype=matrices.dtype))
+    matrices = square("inv", a, True)
+    unit = with_batch(matrices.shape[:-2], eye(matrices.shape[-1], dtype=matrices.dtype))
     return _solved(matrices, unit, *_factored("inv", matrices))
 
 
@@ -238,20 +236,20 @@ def inv(a: Any) -> Array:
 
 
 def _inverse_of_adjoint(a: Array, factors: Array, order: Array) -> Array:
-    unit = with_batch(a.shape[:-2], eye(size_of(a), dtype=a.dtype))
+    unit = with_batch(a.shape[:-2], eye(a.shape[-1], dtype=a.dtype))
     return _solved(a, unit, factors, order, of_adjoint=True)
 
 
 def _regular(factors: Array) -> Array:
     """The factors with a tiny number for each 0 on the diagonal: their determinant times their inverse is finite."""
-    n = size_of(factors)
+    n = factors.shape[-1]
     tiny = float(np.finfo(factors.dtype.numpy).tiny) ** 0.5
     return where((eye(n, dtype=factors.dtype) != 0) & (factors == 0), tiny, factors)
 
 
 def _minors(a: Array) -> Array:
     """The cofactors of matrices of up to three rows, as products: they need no inverse."""
-    n = size_of(a)
+    n = a.shape[-1]
     if n == 1:
         return with_batch(a.shape[:-2], eye(1, dtype=a.dtype))
     if n == 2:
@@ -289,7 +287,7 @@ def _once(cofactors: Array, y: Array) -> Array:
 
 def _cofactors(y: Array, a: Array, factors: Array, order: Array, signs: Array) -> Array:
     """The derivative of the determinant: conj(y) times the adjoint's inverse, or the limit of this."""
-    if 1 <= size_of(a) <= 3:
+    if a.shape[-1] in (1, 2, 3):
         return conj(_minors(a))
     regular = _regular(factors)
     limit = prod(diagonal(regular, 0, -2, -1), -1) * signs
@@ -332,9 +330,9 @@ def _logabsdet(a: Array, factors: Array, order: Array) -> Array:
 
 def _with_signs(name: str, a: Any) -> tuple[Array, Array, Array, Array]:
     """The matrices, their factors and orders, and the signs of the orders."""
-    matrices = square(name, a)
+    matrices = square(name, a, True)
     factors, order, pivots = _lu(stop_gradient(matrices))
-    swaps = where(pivots == iota((size_of(matrices),), 0), 1.0, -1.0)
+    swaps = where(pivots == iota((matrices.shape[-1],), 0), 1.0, -1.0)
     return matrices, factors, order, cast(prod(swaps, -1), matrices.dtype)
 
 
@@ -379,11 +377,11 @@ def slogdet(a: Any) -> SlogDet:
 def matrix_power(a: Any, n: int) -> Array:
     """`a` multiplied by itself, `n` times in all; of its inverse for a negative `n`. NumPy `linalg.matrix_power`."""
     check_known("linalg.matrix_power", "n", n)
-    base = square("matrix_power", inv(a) if n < 0 else a)
+    base = square("matrix_power", inv(a) if n < 0 else a, True)
     result, left = None, abs(n)
     while left:
         if left & 1:
             result = base if result is None else matmul(result, base)
         left >>= 1
         base = matmul(base, base) if left else base
-    return with_batch(base.shape[:-2], eye(size_of(base), dtype=base.dtype)) if result is None else result
+    return with_batch(base.shape[:-2], eye(base.shape[-1], dtype=base.dtype)) if result is None else result

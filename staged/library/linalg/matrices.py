@@ -37,12 +37,15 @@ _ZERO = TensorType(i64)
 # ---- operands -------------------------------------------------------------------------------------
 
 
-def matrix(name: str, x: Any) -> Array:
-    """The operand of `linalg.<name>`: no integers, two axes or more, the last two of sizes fixed while staging."""
+def matrix(name: str, x: Any, is_sized: bool = False) -> Array:
+    """The operand of `linalg.<name>`: no integers, two axes or more.
+
+    The last two axes have sizes fixed while staging unless `is_sized`.
+    """
     array = as_float(x)
     if array.ndim < 2:
         raise shape_error(f"linalg.{name} takes a matrix, or an array of matrices, got {array.type}", array)
-    if not all(isinstance(extent, int) for extent in array.shape[-2:]):
+    if not is_sized and not all(isinstance(extent, int) for extent in array.shape[-2:]):
         raise shape_error(
             f"linalg.{name} needs matrices of a size fixed while staging, got {array.type}",
             array,
@@ -51,9 +54,9 @@ def matrix(name: str, x: Any) -> Array:
     return array
 
 
-def square(name: str, x: Any) -> Array:
+def square(name: str, x: Any, is_sized: bool = False) -> Array:
     """The operand of a function of square matrices."""
-    array = matrix(name, x)
+    array = matrix(name, x, is_sized)
     if array.shape[-1] != array.shape[-2]:
         raise shape_error(f"linalg.{name} takes square matrices, got {array.type}", array)
     return array
@@ -107,18 +110,19 @@ def squared(x: Array) -> Array:
     return square_of(re) + square_of(im)
 
 
-def block(x: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+def block(x: Array, rows: tuple[Extent, Extent], columns: tuple[Extent, Extent]) -> Array:
     """A part of each matrix, from a row and a column up to others."""
     return slice_axis(slice_axis(x, x.ndim - 2, *rows), x.ndim - 1, *columns)
 
 
-def leaf(n: int, least: int = LEAF) -> int:
+def leaf(n: Extent, least: int = LEAF) -> Extent:
     """The rows up to which a matrix of `n` rows is not halved further."""
-    return max(least, -(-n // LEAVES))
+    return max(least, -(-n // LEAVES)) if isinstance(n, int) else n
 
 
-def halves(n: int) -> int:
+def halves(n: Extent) -> int:
     """The size of the first half: of full vectors."""
+    assert isinstance(n, int), "matrices whose size the program finds are not halved"
     return -(-n // 16) * 8
 
 

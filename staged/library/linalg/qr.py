@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
+from staged.ir.sizes import largest, smallest
 from staged.library.elementwise.complex_numbers import conj, imag, real
 from staged.library.linalg import numpy_factors
 from staged.library.linalg.diagonals import diagonal
@@ -24,7 +25,6 @@ from staged.library.linalg.matrices import (
     matrix,
     part,
     product,
-    size_of,
     squared,
     turned,
     with_part,
@@ -33,9 +33,11 @@ from staged.library.linalg.matrices import (
 from staged.library.linalg.triangular import triangular
 from staged.library.sequences.loop import scan
 from staged.ops.array import Array
+from staged.ops.assumptions import decide
 from staged.ops.checks import stop_unless
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
+from staged.ops.dimension import real_number
 from staged.ops.elementwise import abs_, sqrt, square
 from staged.ops.joining import concat
 from staged.ops.primitive import Sample
@@ -76,8 +78,7 @@ def reflection(x: Array, head: Array, places: Array, at: Array, least: float = 0
 
 def _reflect(a: Array) -> tuple[Array, Reflections]:
     """A panel (..., m, n), m >= n, with zeros below its diagonal, and what it was reflected by."""
-    n, rows, batch = size_of(a), a.shape[-2], a.shape[:-2]
-    assert isinstance(rows, int)
+    n, rows, batch = a.shape[-1], a.shape[-2], a.shape[:-2]
     places = iota((1, rows), 1)
 
     def step(t: Array, x: Array, vs: Array, taus: Array) -> list[Array]:
@@ -114,7 +115,7 @@ def _scales(a: Array) -> Array:
 
 def _factors(a: Array, wide: bool) -> tuple[Array, Array]:
     """q (..., m, n) and r (..., n, n), or with `wide` q (..., m, m) and r (..., m, n), for m >= n."""
-    if not size_of(a):
+    if a.shape[-1] == 0:
         return _scaled_factors(a, wide)
     scales = _scales(a)
     q, r = _scaled_factors(a / scales, wide)
@@ -122,13 +123,12 @@ def _factors(a: Array, wide: bool) -> tuple[Array, Array]:
 
 
 def _scaled_factors(a: Array, wide: bool) -> tuple[Array, Array]:
-    n, rows, batch, last = size_of(a), a.shape[-2], a.shape[:-2], a.ndim - 1
-    assert isinstance(rows, int)
+    n, rows, batch, last = a.shape[-1], a.shape[-2], a.shape[:-2], a.ndim - 1
     width = leaf(n, PANEL)
-    starts = range(0, n, width)
+    starts = range(0, n, width) if isinstance(n, int) and isinstance(width, int) else (0,)
     panels, tops, rest = [], [], a
     for start in starts:
-        count = min(width, n - start)
+        count = smallest(width, n - start)
         triangle, by = _reflect(slice_axis(rest, last, 0, count))
         others = slice_axis(rest, last, count, n - start)
         row = triangle if start + count == n else concat([triangle, reflected(others, by, True)], last)
@@ -139,7 +139,7 @@ def _scaled_factors(a: Array, wide: bool) -> tuple[Array, Array]:
     columns = rows if wide else n
     q = broadcast(eye(rows - n, columns - n, dtype=a.dtype), (*batch, rows - n, columns - n))
     for start, by in zip(reversed(starts), reversed(panels), strict=True):
-        count = min(width, n - start)
+        count = smallest(width, n - start)
         q = pad(q, [(0, 0)] * (last - 1) + [(count, 0), (count, 0)])
         unit = eye(rows - start, columns - start, dtype=a.dtype)
         q = reflected(where(iota((rows - start, columns - start), 1) < count, unit, q), by, False)
@@ -151,7 +151,7 @@ def _scaled_factors(a: Array, wide: bool) -> tuple[Array, Array]:
 def _is_dependent(r: Array) -> Array:
     """Test whether a column is, up to rounding, a sum of those before it: one result for each matrix."""
     size = abs_(r)
-    least = float(np.finfo(r.dtype.numpy).eps) * max(size_of(r), 64)
+    least = float(np.finfo(r.dtype.numpy).eps) * real_number(largest(r.shape[-1], 64))
     return any_(diagonal(size, 0, -2, -1) <= least * max_(size, -2), -1)
 
 
@@ -164,7 +164,7 @@ def _qr_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     inner = with_real_diagonal(tril(inner) + adjoint(tril(inner, -1)))
     total = product(q, inner)
     total = total if d_q is None else d_q + total
-    if size_of(r):
+    if r.shape[-1] != 0:
         stop_unless(
             ~_is_dependent(r) | all_(total == 0, (-2, -1)),
             "linalg.qr: a column is a sum of those before it, and such factors have no derivative",
@@ -175,7 +175,7 @@ def _qr_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
 
 def _qr_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -> tuple[Array, Array]:
     q, r = results
-    if size_of(r):  # forward mode, whose result may be unused, gives NaN
+    if r.shape[-1] != 0:  # forward mode, whose result may be unused, gives NaN
         is_lost = _is_dependent(r) & any_(tangents[0] != 0, (-2, -1))
         tangents = [where(expand_dims(expand_dims(is_lost, -1), -1), float("nan"), tangents[0])]
     d_a = turned(triangular(turned(r), turned(tangents[0]), False))
@@ -254,9 +254,9 @@ def qr(a: Any, mode: str = "reduced") -> QR | Array:
     """
     known = ("reduced", "complete", "r")
     check_argument(mode in known, f"linalg.qr: the mode is 'reduced', 'complete' or 'r', got {mode!r}")
-    matrices = matrix("qr", a)
-    rows, n, last = matrices.shape[-2], size_of(matrices), matrices.ndim - 1
-    assert isinstance(rows, int)
+    matrices = matrix("qr", a, True)
+    rows, n, last = matrices.shape[-2], matrices.shape[-1], matrices.ndim - 1
+    decide(n > 0)  # a column of no elements has no maximum
     if rows < n:
         q, r = tall_qr(slice_axis(matrices, last, 0, rows))
         beside = product(q, slice_axis(matrices, last, rows, n), adjoint_a=True)
@@ -273,7 +273,5 @@ def qr(a: Any, mode: str = "reduced") -> QR | Array:
 def completed(name: str, q: Array, a: Array) -> Array:
     """The columns `q` of the tall matrices `a`, and those that complete the basis."""
     whole, _ = _qr_complete(stop_gradient(a))
-    rows = whole.shape[-1]
-    assert isinstance(rows, int)
-    rest = slice_axis(whole, q.ndim - 1, size_of(q), rows)
+    rest = slice_axis(whole, q.ndim - 1, q.shape[-1], whole.shape[-1])
     return concat([q, _beside(q, rest, factors=name)[0]], q.ndim - 1)

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from staged.errors import UnsupportedError
-from staged.ir.sizes import Size
+from staged.ir.sizes import Extent, bounds_of
 from staged.ir.types import DType, i64
 from staged.library.statistics.counting import searchsorted
 from staged.ops.array import Array, StagedArray
 from staged.ops.checks import stop_unless
 from staged.ops.comparisons import logical_and
+from staged.ops.dimension import as_extent
 from staged.ops.index import integers, scatter_add, take
-from staged.ops.promote import as_array, cast, check_argument, fixed_size, promoted, shape_error
+from staged.ops.promote import as_array, cast, check_argument, promoted, shape_error
 from staged.ops.shape import expand_dims, reshape
 from staged.ops.sorting import argsort
 from staged.ops.source import arange, zeros
@@ -199,21 +200,23 @@ def csr_matrix(given: Any, shape: tuple[int, int] | None = None) -> CsrMatrix:
     of_places = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], tuple) and len(given[1]) == 2
     if not of_places and (not isinstance(given, tuple) or len(given) != 3):
         return _of_dense(given)
+    sizes = [] if shape is None else list(map(as_extent, shape))
+    message = f"csr_matrix: `shape` is (rows, columns), got {shape!r}"
     check_argument(
-        shape is not None and len(shape) == 2 and all(isinstance(n, int | np.integer) and n >= 0 for n in shape),
-        f"csr_matrix: `shape` is (rows, columns), got {shape!r}",
+        len(sizes) == 2 and None not in sizes and not any(bounds_of(size)[1] < 0 for size in sizes if size is not None),
+        message,
     )
-    assert shape is not None
-    rows, columns = map(int, shape)
+    rows, columns = sizes
+    assert rows is not None and columns is not None
     if of_places:
         given = _by_rows(given[0], given[1][0], given[1][1], rows)
     data = as_array(given[0])
     indices, ends = (integers(one, "csr_matrix") for one in given[1:])
-    if data.ndim != 1 or isinstance(data.shape[0], Size) or indices.shape != data.shape:
+    if data.ndim != 1 or indices.shape != data.shape:
         raise shape_error(f"csr_matrix takes a column for each element, got {indices.type} for {data.type}", data)
     if ends.shape != (rows + 1,):
         raise shape_error(f"csr_matrix takes {rows + 1} row ends for {rows} rows, got {ends.type}", ends)
-    count = fixed_size("csr_matrix", data, 0)
+    count = data.shape[0]
     stop_unless(logical_and(indices >= 0, indices < columns), f"csr_matrix: columns are 0 to {columns - 1}")
     stop_unless(ends[1:] >= ends[:-1], "csr_matrix: row ends do not decrease")
     stop_unless(logical_and(ends[0] == 0, ends[-1] == count), f"csr_matrix: rows begin at 0 and end at {count}")
@@ -221,7 +224,7 @@ def csr_matrix(given: Any, shape: tuple[int, int] | None = None) -> CsrMatrix:
     return CsrMatrix(*map(_settled, (data, indices, ends, row_of, zeros((0, columns), data.dtype))))
 
 
-def _by_rows(data: Any, row_of: Any, columns: Any, rows: int) -> tuple[Array, Array, Array]:
+def _by_rows(data: Any, row_of: Any, columns: Any, rows: Extent) -> tuple[Array, Array, Array]:
     """(data, indices, indptr) of elements at places in any order."""
     elements, places = as_array(data), [integers(one, "csr_matrix") for one in (row_of, columns)]
     if elements.ndim != 1 or any(place.shape != elements.shape for place in places):

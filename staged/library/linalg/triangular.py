@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.ir.sizes import Extent
 from staged.library.elementwise.complex_numbers import real
 from staged.library.linalg.diagonals import diagonal
 from staged.library.linalg.matrices import (
@@ -23,7 +24,6 @@ from staged.library.linalg.matrices import (
     part,
     product,
     same_batch,
-    size_of,
     square,
     turned,
     with_part,
@@ -52,12 +52,12 @@ def _solve_rows(a: Array, b: Array, upper: bool) -> Array:
         row = part(a, t, -2)
         return [with_part(x, t, -2, (part(b, t, -2) - product(row, x)) / part(row, t, -1))]
 
-    (x,) = scan(size_of(a), [zeros(b.shape, b.dtype)], step, ("x",), backwards=upper)
+    (x,) = scan(a.shape[-1], [zeros(b.shape, b.dtype)], step, ("x",), backwards=upper)
     return x
 
 
-def _solve_halves(a: Array, b: Array, upper: bool, least: int) -> Array:
-    n, rows = size_of(a), b.ndim - 2
+def _solve_halves(a: Array, b: Array, upper: bool, least: Extent) -> Array:
+    n, rows = a.shape[-1], b.ndim - 2
     if n <= least:
         return _solve_rows(a, b, upper)
     middle = halves(n)
@@ -93,7 +93,7 @@ def _solve_jvp(tangents: Sequence[Any], x: Array, operands: Sequence[Array], upp
     samples=[Sample(((3, 3), (3, 2)), {"upper": upper}, low=0.5) for upper in (False, True)],
 )
 def _solve_triangular(a: Array, b: Array, *, upper: bool) -> Array:
-    return _solve_halves(a, b, upper, leaf(size_of(a)))
+    return _solve_halves(a, b, upper, leaf(a.shape[-1]))
 
 
 def triangular(a: Array, b: Array, upper: bool) -> Array:
@@ -119,11 +119,11 @@ def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool = True, unitrian
     with `unitriangular` the diagonal too, which is 1. A zero on the diagonal gives infinities and NaN.
     """
     matrices, sides = promoted(a, b, floats=True)
-    matrices, sides, is_vector = columns("solve_triangular", square("solve_triangular", matrices), sides, left)
+    matrices, sides, is_vector = columns("solve_triangular", square("solve_triangular", matrices, True), sides, left)
     beside = 1 if unitriangular else 0
     matrices = triu(matrices, beside) if upper else tril(matrices, -beside)
     if unitriangular:
-        matrices = matrices + eye(size_of(matrices), dtype=matrices.dtype)
+        matrices = matrices + eye(matrices.shape[-1], dtype=matrices.dtype)
     if not left:
         return turned(triangular(turned(matrices), turned(sides), not upper))
     found = triangular(matrices, sides, upper)
@@ -138,7 +138,7 @@ def _cholesky_rows(a: Array) -> Array:
 
     That is real, so the imaginary part of the diagonal is unused.
     """
-    n = size_of(a)
+    n = a.shape[-1]
     places = iota((1, n), 1)
 
     def step(t: Array, u: Array) -> list[Array]:
@@ -149,8 +149,8 @@ def _cholesky_rows(a: Array) -> Array:
     return with_real_diagonal(u)
 
 
-def _cholesky_halves(a: Array, least: int) -> Array:
-    n = size_of(a)
+def _cholesky_halves(a: Array, least: Extent) -> Array:
+    n = a.shape[-1]
     if n <= least:
         return _cholesky_rows(a)
     first, second = (0, halves(n)), (halves(n), n)
@@ -163,12 +163,12 @@ def _cholesky_halves(a: Array, least: int) -> Array:
 
 def cholesky_rows(a: Array) -> Array:
     """The u of a = u' u, of the upper triangle; NaN where that is not positive definite."""
-    return _cholesky_halves(a, leaf(size_of(a)))
+    return _cholesky_halves(a, leaf(a.shape[-1]))
 
 
 def _half_triangle(x: Array) -> Array:
     """The lower triangle, with half the diagonal."""
-    n = size_of(x)
+    n = x.shape[-1]
     return tril(x) * (1.0 - 0.5 * eye(n, dtype=x.dtype))
 
 
@@ -207,7 +207,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Array:
     imaginary part of their diagonal is unused. A matrix that is not positive definite stops the program with a
     ValueError.
     """
-    matrices = square("cholesky", a)
+    matrices = square("cholesky", a, True)
     (factor,) = _cholesky(adjoint(matrices) if upper else matrices)
     stop_unless(real(diagonal(factor, 0, -2, -1)) > 0, "linalg.cholesky: the matrix is not positive definite")
     return adjoint(factor) if upper else factor

@@ -21,14 +21,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from staged.ir.sizes import Extent, Size, bounds_of, exact_quotient, largest, product, smallest, surely
-from staged.ir.types import DType, ExtentT, Shape, TensorType, i32, i64, shape_text
+from staged.ir.sizes import Extent, exact_quotient, largest, product, surely
+from staged.ir.types import DType, Shape, TensorType, i32, i64, shape_text
 from staged.library.draws.random import bernoulli_of, key_of
+from staged.library.sequences.blocks import BLOCKS, CAUSAL_BLOCKS, index_of, parted
 from staged.library.sequences.loop import named, scan, window, with_window
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
 from staged.ops.contraction import matrix_product
+from staged.ops.dimension import size_number
 from staged.ops.elementwise import exp, log, maximum, minimum
 from staged.ops.primitive import Sample
 from staged.ops.promote import (
@@ -50,45 +52,7 @@ from staged.ops.reduction import peak, sum_
 from staged.ops.shape import pad_axis, reshape, slice_axis
 from staged.ops.source import arange, zeros, zeros_like
 
-BLOCKS = (192, 512)
-"""The most queries and keys of a block: their scores stay in a core's cache, and their products fill its registers."""
-CAUSAL_BLOCKS = (192, 256)
-"""The same with `causal`: of shorter blocks fewer scores are computed that no query sees."""
-UNDIVIDED = 384
-"""Up to this bound, a size that the program finds is one block: equal blocks would need padding."""
-
-
-# ---- blocks ---------------------------------------------------------------------------------------
-
-
-def parted(extent: ExtentT, most: int, step: int) -> tuple[ExtentT, ExtentT]:
-    """The number of blocks, and their extent: a multiple of `step` where there are several."""
-    if bounds_of(extent)[1] <= (max(most, UNDIVIDED) if isinstance(extent, Size) else most):
-        return 1, extent
-    if isinstance(extent, Size):
-        return -(-extent // most), largest(smallest(extent, most), 1)
-    count = -(-extent // most)
-    return count, -(-extent // (count * step)) * step
-
-
-def index_of(own: Shape, all_: Shape, n: Any) -> Any:
-    """The index in an array with leading axes `own` of element `n` of leading axes `all_`, which has operators."""
-    own = (1,) * (len(all_) - len(own)) + own
-    if own == all_:
-        return n
-    total: Any = 0
-    stride, own_stride = product(all_), product(own)
-    for position, (extent, own_extent) in enumerate(zip(all_, own, strict=True)):
-        stride, own_stride = stride // extent, own_stride // own_extent
-        if own_extent == 1:
-            continue
-        at = n if stride == 1 else n // stride
-        if position:
-            at = at % extent
-        if own_extent != extent:
-            at = at // (extent // own_extent)
-        total = total + (at if own_stride == 1 else at * own_stride)
-    return total
+# ---- the plan -------------------------------------------------------------------------------------
 
 
 class _Plan:
@@ -100,12 +64,12 @@ class _Plan:
         self.dtype = q.dtype
         self.lead, self.own = q.shape[:-2], {"k": k.shape[:-2], "v": v.shape[:-2]}
         self.heads, self.rows, self.cols = product(self.lead), q.shape[-2], k.shape[-2]
-        self.most = blocks[1]
-        self.nq, self.bq = parted(self.rows, blocks[0], 12)
-        self.nk, self.bk = parted(self.cols, blocks[1], 16)
+        draws = "r" in parts
+        self.nq, self.bq = parted(self.rows, blocks[0], 12, draws)
+        self.nk, self.bk = parted(self.cols, blocks[1], 16, draws)
         self.mask = rest[0] if "m" in parts else None
         self.may_see_nothing = self.mask is not None or self.rows != self.cols and not surely(lambda: self.cols > 0)
-        self.key = rest[-2:] if "r" in parts else None
+        self.key = rest[-2:] if draws else None
         (self.q,) = named(scaled_q=self.flat(q, self.nq * self.bq) * self.scale)
         self.k, self.v = self.flat(k, self.nk * self.bk), self.flat(v, self.nk * self.bk)
         if self.mask is not None:
@@ -196,9 +160,7 @@ class _Plan:
 
     def whole(self, i: Array) -> Any:
         """The number of first blocks of keys of which each query of block i sees all, but for a mask."""
-        seen = (
-            self.cols // self.bk if isinstance(self.bk, int) else largest(self.cols // self.most, smallest(self.nk, 1))
-        )
+        seen = size_number(self.cols) // size_number(self.bk)
         return minimum((i * self.bq + 1) // self.bk, seen) if self.causal else seen
 
     def begins(self, j: Array) -> Any:
@@ -402,7 +364,7 @@ def _leading(name: str, x: Array, query: Array, groups: bool) -> None:
     for axis in range(-len(own), 0):
         extent, wanted = own[axis], wide[axis]
         heads = axis == -1
-        shared = heads and surely(lambda: extent > 0 and exact_quotient(wanted, extent) is not None)  # noqa: B023
+        shared = heads and exact_quotient(wanted, extent) is not None
         # A head of queries is not repeated for groups of them.
         goes = extent in (1, wanted) or (shared if groups and heads else wanted == 1)
         if not goes:

@@ -170,6 +170,7 @@ def test_equal_loops_of_the_backward_pass_share_a_function(monkeypatch) -> None:
     program = st.function(slopes)
     source = str(program.stage(0.25, 1.0).source)
     assert source.count(" fly_backward(") == 1 and source.count("(fly_backward(") == 2 and "1.0, 0.0)" in source, source
+    assert re.search(r"// Backward pass: .*\nstatic int fly_backward\(", source), source
     with st.eager():
         expected = slopes(0.25, 1.0)
     np.testing.assert_allclose(np.asarray(program(0.25, 1.0)), np.asarray(expected), rtol=1e-12)

@@ -73,6 +73,23 @@ def test_what_is_no_number_in_a_lane_that_is_covered_twice_counts_once():
                 np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
+def test_lanes_beyond_a_size_that_the_program_finds_are_not_in_totals():
+    @st.function(dims={"x": (3, "N <= 200")}, target="x86-64-v3")
+    def run(x):
+        e = st.exp(x)
+        return st.sum(e, axis=1), st.max(e, axis=1), st.min(x, axis=1)
+
+    with np.errstate(over="ignore"):
+        for n in (130, 1, 15, 16, 17, 63, 64, 200):  # what memory holds beyond a row is of longer rows
+            x = np.random.default_rng(n).uniform(-1, 1, (3, n)).astype(np.float32)
+            x[1, n - 1], x[2, n // 2] = 200.0, np.nan
+            e = np.exp(x)
+            right = e.sum(1), e.max(1), x.min(1)
+            for got, wanted in zip(run(x), right, strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    assert "is_item & (i32v)e" in run.stage(x).source and "++j" not in run.stage(x).source
+
+
 def test_what_is_computed_in_place_is_computed_once():
     """A result in its operand's memory: a repeated vector would read what the one before it wrote."""
     ones = [np.linspace(0.9, 1.1, size).astype(np.float32) for size in (1, 15, 17, 31, 33, 100)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from staged.backends.cpu.contraction.conv2d_columns import emit_columns, plan_columns
 from staged.backends.cpu.contraction.conv2d_plan import plan_conv2d
+from staged.backends.cpu.contraction.conv2d_points import emit_points, is_pointwise
 from staged.backends.cpu.contraction.conv2d_sized import emit_sized
 from staged.backends.cpu.contraction.conv2d_sized_columns import emit_sized_columns
 from staged.backends.cpu.contraction.conv2d_weight import emit_backward_weight
@@ -48,8 +49,9 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
         return emit_backward_weight(spec, machine)
     plan = plan_conv2d(spec, machine)
     if spec.images is not None and not spec.images.have_one_size:
-        has_columns = spec.kind == "backward_input" and (spec.kh, spec.kw, *spec.stride) != (1, 1, 1, 1)
-        return emit_sized_columns(spec, machine) if has_columns else emit_sized(plan, spec.images, machine)
+        if is_pointwise(spec):
+            return emit_points(spec, machine)
+        return emit_sized(plan, spec.images, machine) if spec.kind == "forward" else emit_sized_columns(spec, machine)
     if spec.images is not None and spec.kind == "forward":
         return emit_convolved(plan)
     if not is_window(spec, machine):
@@ -77,9 +79,7 @@ def is_window(spec: Conv2dSpec, machine: Machine) -> bool:
 
 def pointwise_product(spec: Conv2dSpec) -> MatmulSpec | None:
     """A 1 x 1 convolution as the batched product that it is, (outer, inner) @ (inner, pixels); None for any other."""
-    if (spec.kh, spec.kw, *spec.stride, *spec.padding) != (1, 1, 1, 1, 0, 0) or (
-        spec.groups > 1 and spec.epilogue is not None
-    ):
+    if not is_pointwise(spec) or (spec.groups > 1 and spec.epilogue is not None):
         return None
     c, oc, pixels = spec.c // spec.groups, spec.oc // spec.groups, spec.h * spec.w
     outer, inner, weight = (oc, c, (c, 1)) if spec.kind == "forward" else (c, oc, (1, c))

@@ -18,7 +18,6 @@ from dataclasses import replace
 from staged.backends.cpu.contraction.conv2d_plan import WindowPlan
 from staged.backends.cpu.contraction.convolve import beside, convolution_support, sizes_of
 from staged.backends.cpu.contraction.items import finished, kernel_with_sizes
-from staged.backends.cpu.contraction.planes import is_plain
 from staged.backends.cpu.contraction.product_tile import ConvolutionTile, ProductTile
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Images
@@ -32,7 +31,7 @@ from staged.kernels.products import MOST_TAPS
 
 
 def emit_sized(plan: WindowPlan, images: Images, machine: Machine) -> ContractionKernel:
-    """The kernel of a convolution, or of the gradient of the image of one with a single tap."""
+    """The kernel of a convolution."""
     spec, vector, dtype = plan.spec, plan.vector, plan.vector.dtype
     pieces = pieces_of(machine)
     tiles = [_tiles(plan, rows) for rows in plan.channels.sizes]
@@ -44,8 +43,7 @@ def emit_sized(plan: WindowPlan, images: Images, machine: Machine) -> Contractio
     def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:
         sized, blocks = Variable("sized", word(f"st_sized_convolution_{dtype}")), Variable("blocks", INDEX)
         tile, stop = Variable("tile", word(f"st_convolved_{dtype}")), Variable("stop", INDEX)
-        image, out = (images.image, images.out) if spec.kind == "forward" else (images.out, images.image)
-        numbers = [spec.number(extent, parameters) for extent in (images.n, *image, *out)]
+        numbers = [spec.number(extent, parameters) for extent in (images.n, *images.image, *images.out)]
         begin, end = (call("st_block_of", parameters[each], Name(str(pieces)), blocks) for each in ("begin", "end"))
         x, weights = (parameters[name] for name in spec.operand_names)
         result = parameters[spec.result_name] if spec.epilogue is None else Name("NULL")
@@ -71,7 +69,7 @@ def emit_sized(plan: WindowPlan, images: Images, machine: Machine) -> Contractio
         vector,
         spec.n * spec.groups * pieces,
         scratch + plan.vectors * vector.lanes,
-        sizes_of(plan, functions, _places(plan), is_plain(window)),
+        sizes_of(plan, functions, _places(plan)),
         body,
         [*convolution_support(plan, tiles, functions), BLOCK_OF, support],
     )
@@ -155,21 +153,11 @@ static int64_t st_size_convolution_$D(const st_convolution_$D *known, int64_t im
     blocks = (rows + s->block_rows - 1) / s->block_rows;
     s->window.plane = s->phases * (s->block_rows + halo) * columns;
     s->window.channel = s->window.planes * s->window.plane;
-    s->is_plain = known->is_in_place && blocks == 1;
     for (int64_t tap = 0; tap < s->taps && s->taps > 1; ++tap) {
         const int32_t *const place = known->offsets + 2 * tap;
         sized->offsets[tap] = (int32_t)((place[0] * (s->block_rows + halo) + place[1]) * columns);
     }
     s->offsets = sized->offsets;
-
-    // Tiles read whole vectors of the image itself, and nothing beyond it.
-    const bool has_lower_blocks = s->block_rows * blocks != rows;
-    for (int64_t lower = 0; lower < 1 + has_lower_blocks; ++lower) {
-        const int64_t pixels = (s->block_rows - lower) * columns, vectors = pixels / $LANES;
-        const int64_t panels = (vectors + s->tile_vectors - 1) / s->tile_vectors;
-        s->is_in_place = s->is_in_place && pixels % $LANES == 0 && vectors >= panels * (s->tile_vectors - 1);
-    }
-    s->is_in_place = s->is_in_place && s->inner * height * width * (int64_t)sizeof($T) <= $L2 / 8;
     return blocks;
 }
 """

@@ -14,24 +14,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from staged.backends.cpu.contraction.conv2d_points import tiles_of_panels
 from staged.backends.cpu.contraction.conv2d_sized import BLOCK_OF, pieces_of
 from staged.backends.cpu.contraction.items import Table, finished, kernel_with_sizes
-from staged.backends.cpu.contraction.product_tile import ProductTile
-from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
-from staged.backends.cpu.contraction.tile import choose_tile
 from staged.backends.cpu.contraction.vectors import snippet_of, vector_of
 from staged.code.expr import Expr, Field, Items, Name, Prefix, Variable, call
 from staged.code.support.lanes import part_snippet
 from staged.code.tree import Declare, Statement, While
 from staged.code.types import INDEX, word
 from staged.ir.machine import Machine
-from staged.ir.products import chain_of
 from staged.kernels.products import MOST_TAPS
 
 COLUMNS = 64
 """Columns of a block, as far as a channel does not have more."""
-VECTORS = 3
 
 
 def emit_sized_columns(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
@@ -40,20 +36,7 @@ def emit_sized_columns(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     assert images is not None, "other images have columns of their own"
     outer, inner, taps, pieces = spec.c // spec.groups, spec.oc // spec.groups, spec.kh * spec.kw, pieces_of(machine)
     channels = max(count for count in range(1, outer + 1) if outer % count == 0 and count * taps <= max(COLUMNS, taps))
-    pixels = VECTORS * vector.lanes
-    tile = choose_tile(machine, vector, channels * taps, pixels, inner, aligned=False, most_rows=14)
-    vectors = tile.vectors.large
-    tiles = [[ProductTile(vector, rows, count) for count in range(1, vectors + 1)] for rows in tile.rows.sizes]
-    constants = {"a_row": 1, "a_step": outer * taps, "steps": inner, "chain": chain_of(inner)}
-    name = spec.table.removesuffix("_sizes")
-    functions = [
-        [
-            shared_function(t) if t.is_shared(inner) else fixed_function(f"{name}_tile_{t.shape}", t, constants)
-            for t in row
-        ]
-        for row in tiles
-    ]
-    named = ", ".join(f"{{{', '.join(function.name for function in row)}}}" for row in functions)
+    panels, support, panel = tiles_of_panels(spec, machine, channels * taps, inner, (1, outer * taps))
     x, weight, y = spec.shapes
     pairs = {"size": (spec.kh, spec.kw), "stride": spec.stride, "padding": spec.padding, "dilation": spec.dilation}
     table = Table(
@@ -61,9 +44,9 @@ def emit_sized_columns(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
         f"st_columns_{dtype}",
         f"d_y {y}, weight {weight}, d_x {x}, {dtype}",
         {
-            "inner": inner, "outer": outer, "groups": spec.groups, "channels": channels,
+            "outer": outer, "groups": spec.groups, "channels": channels,
             **{field: f"{{{pair[0]}, {pair[1]}}}" for field, pair in pairs.items()},
-            "chain": chain_of(inner), "tile": f"{{{named}}}", "tile_rows": tile.rows.large, "tile_vectors": vectors,
+            "panels": panels,
         },
     )  # fmt: skip
 
@@ -75,7 +58,7 @@ def emit_sized_columns(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     margin = beside + 2 * vector.lanes + 16
     rooms = {
         "columns": channels * taps * (fitting + margin) + margin,
-        "edge": inner * vectors * vector.lanes,
+        "edge": panel,
         "phases": spec.stride[1] * (fitting + 16),
         "plane": spec.stride[0] * spec.stride[1] * fitting if spec.epilogue is not None else 0,
     }
@@ -99,30 +82,24 @@ def emit_sized_columns(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
             ),
         )
 
-    words = {"$MOST": MOST_TAPS, "$LIMIT": limit, "$CORES": machine.cores, "$VECTORS": VECTORS, "$V": vector.name}
-    support = [
-        snippet_of(vector, "column_sizes", _SIZES, words),
-        *(tile.snippet for row in tiles for tile in row),
-        *(function for row in functions for function in row),
+    words = {"$MOST": MOST_TAPS, "$LIMIT": limit, "$CORES": machine.cores, "$V": vector.name}
+    functions = [
+        *support,
         BLOCK_OF,
         replace(snippet_of(vector, "next_columns", _NEXT, words), needs=(part_snippet(vector.name),)),
     ]
     room = sum(rooms.values())
-    kernel = kernel_with_sizes(spec, vector, spec.n * spec.groups * pieces, room, table, body, support)
+    kernel = kernel_with_sizes(spec, vector, spec.n * spec.groups * pieces, room, table, body, functions)
     return replace(kernel, items_size=images.n * spec.groups * pieces)
 
 
-_SIZES = """\
-typedef void st_column_tile_$D(const $T *restrict a, int64_t a_row, int64_t a_step, const $T *restrict b,
-        int64_t b_step, int64_t steps, int64_t chain, $T *restrict c, int64_t c_row, bool adds);
-
+_NEXT = """\
 // The sizes of the gradient of images. Pairs are rows and columns.
 typedef struct {
-    int64_t inner, outer, groups;                         // channels of d_y and of d_x, in each of the groups
+    int64_t outer, groups;                                // channels of d_x in each of the groups
     int64_t channels;                                     // channels of d_x whose columns are there at once
     int64_t size[2], stride[2], padding[2], dilation[2];  // of the weight
-    int64_t chain, tile_rows, tile_vectors;
-    st_column_tile_$D *tile[2][$VECTORS];                // [has a row less][vectors - 1]
+    st_panels_$D panels;                                 // the channels of d_y, and tiles for them
     int64_t d_y[2], d_x[2];                               // rows and columns of pixels
     int64_t block_rows;                                   // rows of a phase in a block
 } st_columns_$D;
@@ -138,8 +115,7 @@ typedef struct {
     $T *columns, *edge, *phases, *plane;
     bool is_open;                    // the block has more channels
 } st_added_columns_$D;
-"""
-_NEXT = """\
+
 // Completes the sizes of the gradient of images. Returns the number of blocks of an image.
 static int64_t st_size_columns_$D(const st_columns_$D *known, int64_t images, int64_t height, int64_t width,
         int64_t rows, int64_t columns, st_columns_$D *s) {
@@ -153,11 +129,11 @@ static int64_t st_size_columns_$D(const st_columns_$D *known, int64_t images, in
         return 0;
     }
     // Blocks of as many rows as have columns in a third of the second-level cache, and enough blocks for all threads.
-    const int64_t of_channels = s->channels * s->size[0] * s->size[1];
+    const int64_t taps = s->size[0] * s->size[1];
     const int64_t reach = (s->size[0] - 1) * s->dilation[0] / s->stride[0] + 1;
-    const int64_t fitting = $LIMIT / of_channels / (width > wide ? width : wide) - reach;
+    const int64_t fitting = $LIMIT / (s->channels * taps) / (width > wide ? width : wide) - reach;
     int64_t blocks = fitting < 1 ? all : (all + fitting - 1) / fitting;
-    const int64_t items = images * s->groups, work = s->inner * s->outer * s->size[0] * s->size[1] * height * width;
+    const int64_t items = images * s->groups, work = s->panels.inner * s->outer * taps * height * width;
     if ($CORES > 1 && items < 4 * $CORES && items * work > 500000) {
         const int64_t wanted = (4 * $CORES + items - 1) / items;
         blocks = blocks > wanted ? blocks : wanted < all ? wanted : all;
@@ -175,30 +151,26 @@ static inline bool st_meets_$D(const st_columns_$D *s, int64_t side, int64_t pha
 
 // Computes the columns of the next channels from the rows `y_first` to `y_last` of d_y.
 static inline void st_fill_columns_$D(const st_columns_$D *s, const $T *d_y, const $T *weight, st_added_columns_$D *p) {
+    const st_panels_$D *const w = &s->panels;
     const int64_t taps = s->size[0] * s->size[1], rows = s->channels * taps, image = s->d_y[0] * s->d_y[1];
     const int64_t pixels = (p->y_last - p->y_first) * s->d_y[1], vectors = (pixels + $LANES - 1) / $LANES;
-    const $T *const from = d_y + (p->batch * s->groups + p->group) * s->inner * image + p->y_first * s->d_y[1];
-    const $T *const a = weight + (p->group * s->inner * s->outer + p->channel) * taps;
-    const int64_t panels = (vectors + s->tile_vectors - 1) / s->tile_vectors;
-    const int64_t row_tiles = (rows + s->tile_rows - 1) / s->tile_rows, low = row_tiles * s->tile_rows - rows;
+    const $T *const from = d_y + (p->batch * s->groups + p->group) * w->inner * image + p->y_first * s->d_y[1];
+    const $T *const a = weight + (p->group * w->inner * s->outer + p->channel) * taps;
+    const int64_t panels = (vectors + w->tile_vectors - 1) / w->tile_vectors;
+    const int64_t tiles = (rows + w->tile_rows - 1) / w->tile_rows, low = tiles * w->tile_rows - rows;
     for (int64_t panel = 0, done = 0, count; panel < panels; ++panel, done += count) {
         count = (vectors - done + panels - panel - 1) / (panels - panel);
         const int64_t width = count * $LANES, rest = pixels - done * $LANES;
-        const $T *b = from + done * $LANES;
-        int64_t b_row = image;
-        if (rest < width) {
-            for (int64_t k = 0; k < s->inner && p->channel == 0; ++k) {
-                st_copy_$D(p->edge + k * width, b + k * image, rest);
-                st_zero_$D(p->edge + k * width + rest, width - rest);
-            }
-            b = p->edge;
-            b_row = width;
+        const bool is_edge = rest < width;
+        if (is_edge && p->channel == 0) {
+            st_copy_pixels_of_panel_$D(from + done * $LANES, image, w->inner, rest, width, p->edge);
         }
-        for (int64_t tile = 0, row = 0; tile < row_tiles; ++tile) {
-            const bool is_low = tile >= row_tiles - low;
-            s->tile[is_low][count - 1](a + row, 1, s->outer * taps, b, b_row, s->inner, s->chain,
-                    p->columns + row * p->distance + done * $LANES, p->distance, false);
-            row += s->tile_rows - is_low;
+        for (int64_t tile = 0, row = 0; tile < tiles; ++tile) {
+            const bool is_low = tile >= tiles - low;
+            w->tile[is_low][count - 1](a + row, w->weight[0], w->weight[1], is_edge ? p->edge : from + done * $LANES,
+                    is_edge ? width : image, w->inner, w->chain, p->columns + row * p->distance + done * $LANES,
+                    p->distance, false);
+            row += w->tile_rows - is_low;
         }
     }
 }
@@ -342,7 +314,7 @@ static bool st_next_columns_$D(const st_columns_$D *s, const $T *d_y, const $T *
         p->distance = (pixels + $LANES - 1) / $LANES * $LANES + margin;
         p->columns = scratch + margin;
         p->edge = p->columns + s->channels * taps * p->distance;
-        p->phases = p->edge + s->inner * s->tile_vectors * $LANES;
+        p->phases = p->edge + s->panels.inner * s->panels.tile_vectors * $LANES;
         p->plane = p->phases + s->stride[1] * (((p->last - p->first) * s->d_y[1] + 15) / 16 * 16);
         p->item += 1;
         p->is_open = true;

@@ -95,11 +95,10 @@ def sizes_of(
     plan: WindowPlan,
     functions: Sequence[Sequence[Snippet]],
     offsets_of_taps: Sequence[int] = (),
-    may_be_in_place: bool = False,
 ) -> Table:
-    """The sizes of a convolution. Tiles of images whose size the program finds `may_be_in_place`."""
+    """The sizes of a convolution."""
     window, is_point, is_known = plan.window, plan.taps == 1, plan.has_known_images
-    is_in_place = plan.is_in_place if is_known else may_be_in_place
+    is_in_place = is_known and plan.is_in_place
     is_copy = is_known and is_plain(window) and plan.rows == window.out[0] and not is_in_place
     is_plane = is_known and (is_copy or is_in_place)
     planes = {} if is_plane else {

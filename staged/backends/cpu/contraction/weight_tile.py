@@ -277,6 +277,11 @@ static void st_size_weights_$D(const st_weights_$D *known, int64_t samples, int6
     w->padded = is_whole ? 0 : (pixels + $LANES - 1) / $LANES * $LANES;
     w->window.plane = w->phases * (block + w->halo) * columns;
     w->window.channel = w->window.planes * w->window.plane;
+    const bool is_padded = w->top != 0 || w->window.first != 0;
+    if (w->row_blocks == 1 && w->taps == 1 && rows == height && columns == width && !is_padded) {
+        w->is_plain = true;
+        w->phases = 0;
+    }
     if (w->row_blocks == 1) {
         // Half as many pixels do: then planes and d_y of the samples stay in the first-level cache.
         const int64_t wanted = ($PIXELS / 2 + pixels - 1) / pixels;

@@ -16,6 +16,12 @@
         total += ...
     }
 
+    if (whole_16 < N) {                         or, of a size that the program finds, is masked
+        const int64_t left = N - whole_16;
+        const i32v is_item = (i32v){0, 1, ...} < (int32_t)left;
+        total_v[0] += (f32v)(is_item & (i32v)...);
+    }
+
 Tested by `tests/backends/host/test_vector_plan.py` and `tests/kernels/test_schedule.py`.
 """
 
@@ -24,10 +30,10 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from staged.backends.cpu.nest.copies import Copies, is_run, is_transposition
-from staged.backends.cpu.nest.vector_plan import feeds, may_be_part, may_repeat, takes_parts
+from staged.backends.cpu.nest.vector_plan import feeds, may_be_part, may_repeat, sums_parts
 from staged.backends.cpu.nest.vector_statements import VectorStatements
 from staged.backends.cpu.nest.vector_totals import VectorTotals
-from staged.code.expr import Conditional, Expr, Infix, Literal
+from staged.code.expr import Cast, Conditional, Expr, Infix, Literal
 from staged.code.nest.loops import Loops
 from staged.code.nest.lowering import ZERO, Range
 from staged.code.tree import Comment
@@ -156,14 +162,17 @@ class VectorLoops:
                 self.vectors.left = None
             low.leave(i)
             return
-        if left is None and takes_parts(loop):
-            with low.loop(i, start, end, Literal(str(lanes))):
-                items = Infix("-", end, i)
-                most = Literal(str(lanes))
-                self.vectors.left = low.constant("left", INDEX, Conditional(Infix("<", items, most), items, most))
-                self.totals.left = self.vectors.left
+        if left is None and sums_parts(loop):
+            _, whole = self.whole_iterations(begin, end, None, lanes)
+            with low.loop(i, start, whole, Literal(str(lanes))):
                 self.body(loop)
-                self.vectors.left = self.totals.left = None
+            with low.branch(Infix("<", whole, end)):
+                low.axes[axis] = low.on_axis(axis, whole)
+                self.vectors.left = low.constant("left", INDEX, Infix("-", end, whole))
+                narrow = Cast(f"int{self.vectors.types.mask_bits}_t", self.vectors.left)
+                self.totals.items = self.totals.lanes("is_item", "<", narrow)
+                self.body(loop)
+                self.vectors.left = self.totals.items = None
             low.leave(i)
             return
         if left is None or left >= lanes:

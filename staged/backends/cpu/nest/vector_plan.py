@@ -43,8 +43,8 @@ def may_be_part(loop: Loop) -> bool:
     return all(isinstance(s, Load | Store | Compute | PositionOf) for s in loop.body)
 
 
-def takes_parts(loop: Loop) -> bool:
-    """Return whether totals accept parts of vectors: only the program finds how many items the loop has."""
+def sums_parts(loop: Loop) -> bool:
+    """Return whether totals include the items of the last vector by a mask: only the program finds their number."""
     return not loop.axis.is_static and all(
         isinstance(s, Load | Store | Compute | PositionOf)
         or isinstance(s, Accumulate)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.cpu.nest.vector_plan import feeding_loop, may_repeat, takes_parts
+from staged.backends.cpu.nest.vector_plan import feeding_loop, may_repeat, sums_parts
 from staged.backends.cpu.nest.vector_statements import VectorStatements
-from staged.code.expr import Call, Cast, Expr, Index, Infix, Items, Literal, Variable
+from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Variable
 from staged.code.nest.lowering import ZERO, factors_of
 from staged.code.nest.totals import Totals
 from staged.code.nest.value import Value, is_zero
@@ -63,8 +63,8 @@ class VectorTotals:
         """The number of a vector among those of one iteration."""
         self.repeated = 0
         """The number of lanes of the present vector that were added before."""
-        self.left: Variable | None = None
-        """The number of items of the present vector if it may be a part of one."""
+        self.items: Value | None = None
+        """The lanes of the present vector that have items, if some may be empty."""
         self.low.statements[Accumulate] = self.accumulate
 
     def start(self, reduction: Reduction, loop: Loop | Tile) -> None:
@@ -97,7 +97,7 @@ class VectorTotals:
     def is_whole(self, loop: Loop, outer: Loop | Tile) -> bool:
         """Return whether a vector loop in `outer`, or `outer` itself, has no single items left over."""
         axis, lanes = loop.axis, self.vectors.lanes
-        if takes_parts(loop):
+        if sums_parts(loop):
             return True
         if axis in self.low.ranges or not axis.is_static:
             return False
@@ -138,24 +138,25 @@ class VectorTotals:
         elif self.vectors.axis is None:
             self.totals.take_in(s.reduction, total.number, value)
         else:
-            if self.left is not None:
-                count = Cast(f"int{self.vectors.types.mask_bits}_t", self.left)
-                value = self.chosen(s.reduction, value, "is_item", "<", count)
+            if self.items is not None:
+                value = self.chosen(s.reduction, value, self.items)
             if self.repeated and not s.reduction.op.is_extreme:
-                value = self.chosen(s.reduction, value, "is_new", ">=", Literal(str(self.repeated)))
+                value = self.chosen(s.reduction, value, self.lanes("is_new", ">=", Literal(str(self.repeated))))
             self.combine(s.reduction, Index(total.vectors, self.unrolled or ZERO), value)
 
-    def chosen(self, reduction: Reduction, value: Value, name: str, relation: str, count: Expr) -> Value:
-        """`value` with the initial value (0 of a sum) in the other lanes than those whose numbers have this relation.
+    def lanes(self, name: str, relation: str, count: Expr) -> Value:
+        """A mask with a name: the lanes whose numbers have this relation to a count."""
+        lanes = Items(tuple(Literal(str(lane)) for lane in range(self.vectors.lanes)), self.vectors.types.mask())
+        return self.vector(self.low.constant(name, self.vectors.type(bool_), Infix(relation, lanes, count)), bool_)
+
+    def chosen(self, reduction: Reduction, value: Value, mask: Value) -> Value:
+        """`value` in the lanes of a mask, with the initial value (0 of a sum) in the other lanes.
 
         Exact: these lanes become +0 in a sum, even if they hold NaN or infinity.
         """
         dtype = reduction.target.dtype
-        low, mask = self.low, self.vectors.types.mask()
-        lanes = Items(tuple(Literal(str(lane)) for lane in range(self.vectors.lanes)), mask)
-        is_taken = low.constant(name, self.vectors.type(bool_), Infix(relation, lanes, count))
-        start = Value(low.number(identity(reduction.op, dtype)), dtype)
-        return self.vector(self.vectors.speller.select(self.vector(is_taken, bool_), value, start), dtype)
+        start = Value(self.low.number(identity(reduction.op, dtype)), dtype)
+        return self.vector(self.vectors.speller.select(mask, value, start), dtype)
 
     def combine(self, reduction: Reduction, target: Expr, value: Value) -> None:
         """One more vector into a vector of totals."""

@@ -27,7 +27,7 @@ from staged.code.expr import Group
 from staged.code.types import SHORT_INDEX
 from staged.ir.machine import Gpu
 from staged.ir.nodes import Op
-from staged.library.sequences.attention import index_of
+from staged.library.sequences.blocks import index_of
 
 
 class _Reverse(AttentionCode):

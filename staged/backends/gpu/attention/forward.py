@@ -24,7 +24,7 @@ from staged.code.types import SHORT_INDEX
 from staged.ir.declaration import prims
 from staged.ir.machine import Gpu
 from staged.ir.nodes import Op
-from staged.library.sequences.attention import index_of
+from staged.library.sequences.blocks import index_of
 
 
 def forward_kernel(op: Op, name: str, gpu: Gpu, dialect: GpuDialect) -> GpuKernel:

@@ -47,7 +47,7 @@ from staged.code.unused import drop_unused_variables, names_used
 from staged.ir.declaration import Declaration
 from staged.ir.nodes import Op
 from staged.ir.types import DType, bool_, f32
-from staged.library.sequences.attention import index_of, parted
+from staged.library.sequences.blocks import index_of, parted
 
 QUERIES, KEYS, WIDTH, DEPTH = (Term(Name(name)) for name in ("QUERIES", "KEYS", "WIDTH", "DEPTH"))
 BLOCKS, BLOCK, ROWS, TILE = (Term(Name(name)) for name in ("BLOCKS", "BLOCK", "ROWS", "TILE"))
