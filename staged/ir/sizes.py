@@ -421,7 +421,7 @@ def _extreme(name: str, extents: tuple[Extent, ...]) -> Extent:
         others = [other for other in kept if other is not extent]
         if any(bounds_of((extent - other) * (1 if name == "min" else -1))[0] >= 0 for other in others):
             kept.remove(extent)
-    if len(kept) > 1 and len(str(kept)) > 200:  # bounds need exponential time
+    if len(kept) > 1 and len(str(kept)) > 2000:  # bounds need exponential time
         raise UndecidedSizeError(f"a {name}imum of sizes with {len(str(kept))} characters")
     return kept[0] if len(kept) == 1 else Extreme(name, tuple(sorted(kept, key=str)))
 

@@ -291,6 +291,8 @@ def _recurrent(gates: int) -> Call:
         if d.likely(60):
             rest += f", {d.new((gates * h,), values='unit')}, {d.new((gates * h,), values='unit')}"
         rest += d.keyword("reverse", True, False)
+        if t and n:
+            rest += d.keyword("lengths", [d.pick(*range(1, t + 1)) for _ in range(n)])
         if d.name == "rnn":
             rest += d.keyword("nonlinearity", repr("tanh"), repr("relu"))
         last = d.pick("[0]", "[1][0]", "[1][1]") if d.name == "lstm" else d.pick("[0]", "[1]")
@@ -311,7 +313,28 @@ def _sigmoid(x: Any) -> Any:
     return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
+def _with_lengths(layer: Call) -> Call:
+    """A layer that also reads padded sequences: each one alone, up to its length."""
+
+    def read(x: Any, state: Any, *weights: Any, lengths: Any = None, **options: Any) -> Any:
+        if lengths is None:
+            return layer(x, state, *weights, **options)
+        data, ys, ends = plain(x).a, [], []
+        for n, length in enumerate(lengths):
+            one = slice(n, n + 1)
+            parts = tuple(Plain(plain(part).a[one]) for part in (state if isinstance(state, tuple) else (state,)) if part is not None)
+            own = None if not parts else parts if isinstance(state, tuple) else parts[0]
+            y, end = layer(Plain(data[:length, one]), own, *weights, **options)
+            ys.append(np.pad(y.a, [(0, len(data) - length), (0, 0), (0, 0)]))
+            ends.append(end if isinstance(end, tuple) else (end,))
+        last = tuple(Plain(np.concatenate([part.a for part in kind])) for kind in zip(*ends, strict=True))
+        return Plain(np.concatenate(ys, axis=1)), last if len(last) > 1 else last[0]
+
+    return read
+
+
 @row("lstm", _recurrent(4))
+@_with_lengths
 def lstm(x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, reverse: bool = False) -> Any:
     data, dtype, a, b = f64(x), plain(x).dtype, f64(w_ih), f64(w_hh)
     h, c = (_start(part, data, b.shape[1]) for part in ((None, None) if state is None else state))
@@ -326,6 +349,7 @@ def lstm(x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any =
 
 
 @row("gru", _recurrent(3))
+@_with_lengths
 def gru(x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, reverse: bool = False) -> Any:
     data, dtype, a, b = f64(x), plain(x).dtype, f64(w_ih), f64(w_hh)
     h = _start(state, data, b.shape[1])
@@ -340,6 +364,7 @@ def gru(x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = 
 
 
 @row("rnn", _recurrent(1))
+@_with_lengths
 def rnn(
     x: Any,
     state: Any,
