@@ -15,18 +15,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from staged.backends.cpu.contraction.conv2d_sized import BLOCK_OF, pieces_of
-from staged.backends.cpu.contraction.items import Table, finished, kernel_with_sizes
+from staged.backends.cpu.contraction.conv2d_sized import kernel_of_blocks, loop_over_blocks
+from staged.backends.cpu.contraction.items import Table
 from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
 from staged.backends.cpu.contraction.tile import TILE_START, aligned_to, choose_tile, members
 from staged.backends.cpu.contraction.vectors import snippet_of, vector_of
-from staged.code.expr import Expr, Field, Items, Name, Prefix, Variable, call
+from staged.code.expr import Expr, Variable, call
 from staged.code.support.lanes import part_snippet
 from staged.code.support.library import Snippet
-from staged.code.tree import Declare, Statement, While
-from staged.code.types import INDEX, word
+from staged.code.tree import Statement
 from staged.ir.machine import Machine
 from staged.ir.products import chain_of
 
@@ -41,7 +40,7 @@ def is_pointwise(spec: Conv2dSpec) -> bool:
 
 def emit_points(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     """The kernel of such a convolution, or of its gradient of the image."""
-    images, vector, dtype, pieces = spec.images, vector_of(machine, spec.dtype), spec.dtype, pieces_of(machine)
+    images, vector, dtype = spec.images, vector_of(machine, spec.dtype), spec.dtype
     assert images is not None, "other convolutions are products of matrices with known sizes"
     c, oc = spec.c // spec.groups, spec.oc // spec.groups
     outer, inner, weight = (oc, c, (c, 1)) if spec.kind == "forward" else (c, oc, (1, c))
@@ -51,37 +50,13 @@ def emit_points(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     sizes = f"x {x}, weight {kernel}, y {y}" if spec.kind == "forward" else f"d_y {y}, weight {kernel}, d_x {x}"
 
     def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:
-        blocks, pixels = Variable("blocks", INDEX), spec.number(images.image[0] * images.image[1], parameters)
-        tile, stop = Variable("tile", word(f"st_panel_{dtype}")), Variable("stop", INDEX)
-        begin, end = (call("st_block_of", parameters[each], Name(str(pieces)), blocks) for each in ("begin", "end"))
-        x, weights = (parameters[name] for name in spec.operand_names)
-        result = parameters[spec.result_name] if spec.epilogue is None else Name("NULL")
-        operands = sizes, pixels, x, weights, result, parameters["scratch"], stop, Prefix("&", tile)
-        return (
-            Declare(blocks, call(f"st_count_panels_{dtype}", sizes, pixels)),
-            Declare(tile, Items((Field("item", begin),)), is_const=False),
-            Declare(stop, end),
-            While(
-                call(f"st_next_points_{dtype}", *operands),
-                finished(spec, parameters, tile, "batch row col rows cols sums ld".split(), 1),
-            ),
-        )
+        pixels = spec.number(images.image[0] * images.image[1], parameters)
+        blocks = call(f"st_count_panels_{dtype}", sizes, pixels)
+        return loop_over_blocks(spec, machine, parameters, blocks, f"st_next_points_{dtype}", "panel", (sizes, pixels))
 
-    made = kernel_with_sizes(
-        spec,
-        vector,
-        spec.n * spec.groups * pieces,
-        room,
-        Table(spec.table, f"st_points_{dtype}", f"{sizes}, {dtype}", fields),
-        body,
-        [
-            *support,
-            TILE_START,
-            BLOCK_OF,
-            snippet_of(vector, "next_points", _NEXT, {"$ALIGNED": aligned_to(vector)}),
-        ],
-    )
-    return replace(made, items_size=images.n * spec.groups * pieces)
+    table = Table(spec.table, f"st_points_{dtype}", f"{sizes}, {dtype}", fields)
+    walk = snippet_of(vector, "next_points", _NEXT, {"$ALIGNED": aligned_to(vector)})
+    return kernel_of_blocks(spec, machine, images, room, table, body, [*support, TILE_START, walk])
 
 
 def tiles_of_panels(

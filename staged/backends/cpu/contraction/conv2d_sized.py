@@ -12,16 +12,16 @@ Tested by `tests/backends/host/test_contraction_images.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from staged.backends.cpu.contraction.conv2d_plan import WindowPlan
 from staged.backends.cpu.contraction.convolve import beside, convolution_support, sizes_of
-from staged.backends.cpu.contraction.items import finished, kernel_with_sizes
+from staged.backends.cpu.contraction.items import Table, finished, kernel_with_sizes
 from staged.backends.cpu.contraction.product_tile import ConvolutionTile, ProductTile
 from staged.backends.cpu.contraction.shared_tiles import fixed_function, shared_function
-from staged.backends.cpu.contraction.spec import ContractionKernel, Images
-from staged.backends.cpu.contraction.vectors import snippet_of
+from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec, Images
+from staged.backends.cpu.contraction.vectors import snippet_of, vector_of
 from staged.code.expr import Expr, Field, Items, Member, Name, Prefix, Variable, call
 from staged.code.support.library import Snippet
 from staged.code.tree import Declare, Statement, While
@@ -33,7 +33,6 @@ from staged.kernels.products import MOST_TAPS
 def emit_sized(plan: WindowPlan, images: Images, machine: Machine) -> ContractionKernel:
     """The kernel of a convolution."""
     spec, vector, dtype = plan.spec, plan.vector, plan.vector.dtype
-    pieces = pieces_of(machine)
     tiles = [_tiles(plan, rows) for rows in plan.channels.sizes]
     functions = [[_tile_function(plan, tile) for tile in row] for row in tiles]
 
@@ -41,39 +40,68 @@ def emit_sized(plan: WindowPlan, images: Images, machine: Machine) -> Contractio
     support = snippet_of(vector, "sized_convolution", _SIZED, words)
 
     def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:
-        sized, blocks = Variable("sized", word(f"st_sized_convolution_{dtype}")), Variable("blocks", INDEX)
-        tile, stop = Variable("tile", word(f"st_convolved_{dtype}")), Variable("stop", INDEX)
+        sized = Variable("sized", word(f"st_sized_convolution_{dtype}"))
         numbers = [spec.number(extent, parameters) for extent in (images.n, *images.image, *images.out)]
-        begin, end = (call("st_block_of", parameters[each], Name(str(pieces)), blocks) for each in ("begin", "end"))
-        x, weights = (parameters[name] for name in spec.operand_names)
-        result = parameters[spec.result_name] if spec.epilogue is None else Name("NULL")
+        blocks = call(f"st_size_convolution_{dtype}", sizes, *numbers, Prefix("&", sized))
         made = Prefix("&", Member(sized, "sizes", arrow=False))
-        operands = made, x, weights, result, parameters["scratch"], stop, Prefix("&", tile)
-        return (
-            Declare(sized, is_const=False),
-            Declare(blocks, call(f"st_size_convolution_{dtype}", sizes, *numbers, Prefix("&", sized))),
-            Declare(tile, Items((Field("item", begin),)), is_const=False),
-            Declare(stop, end),
-            While(
-                call(f"st_next_convolved_{dtype}", *operands),
-                finished(spec, parameters, tile, "batch row col rows cols sums ld".split(), 1),
-            ),
-        )
+        loop = loop_over_blocks(spec, machine, parameters, blocks, f"st_next_convolved_{dtype}", "convolved", (made,))
+        return Declare(sized, is_const=False), *loop
 
     window = plan.window
     channel = plan.inner * window.taps[1] * len(window.phases) * window.out[1]
     room = machine.l2 // 2 // vector.dtype.size
     scratch = min(max(room, channel * (1 + window.halo)), channel * (window.out[0] + window.halo))
-    kernel = kernel_with_sizes(
+    return kernel_of_blocks(
         spec,
-        vector,
-        spec.n * spec.groups * pieces,
+        machine,
+        images,
         scratch + plan.vectors * vector.lanes,
         sizes_of(plan, functions, _places(plan)),
         body,
-        [*convolution_support(plan, tiles, functions), BLOCK_OF, support],
+        [*convolution_support(plan, tiles, functions), support],
     )
-    return replace(kernel, items_size=images.n * spec.groups * pieces)
+
+
+def kernel_of_blocks(
+    spec: Conv2dSpec,
+    machine: Machine,
+    images: Images,
+    room: int,
+    table: Table,
+    body: Callable[[Expr, Mapping[str, Variable]], tuple[Statement, ...]],
+    support: Sequence[Snippet],
+) -> ContractionKernel:
+    """A kernel whose work items are pieces of the blocks of an image, with `room` items of scratch memory."""
+    pieces, vector = pieces_of(machine), vector_of(machine, spec.dtype)
+    made = kernel_with_sizes(spec, vector, spec.n * spec.groups * pieces, room, table, body, [*support, BLOCK_OF])
+    return replace(made, items_size=images.n * spec.groups * pieces)
+
+
+def loop_over_blocks(
+    spec: Conv2dSpec,
+    machine: Machine,
+    parameters: Mapping[str, Variable],
+    blocks: Expr,
+    function: str,
+    tile: str,
+    sizes: Sequence[Expr],
+) -> tuple[Statement, ...]:
+    """The loop of such a kernel over the tiles of its `blocks` per image: `function` computes the next one."""
+    count, stop = Variable("blocks", INDEX), Variable("stop", INDEX)
+    found = Variable("tile", word(f"st_{tile}_{spec.dtype}"))
+    pieces = Name(str(pieces_of(machine)))
+    begin, end = (call("st_block_of", parameters[each], pieces, count) for each in ("begin", "end"))
+    result = parameters[spec.result_name] if spec.epilogue is None else Name("NULL")
+    arrays = *(parameters[name] for name in spec.operand_names), result, parameters["scratch"]
+    return (
+        Declare(count, blocks),
+        Declare(found, Items((Field("item", begin),)), is_const=False),
+        Declare(stop, end),
+        While(
+            call(function, *sizes, *arrays, stop, Prefix("&", found)),
+            finished(spec, parameters, found, "batch row col rows cols sums ld".split(), 1),
+        ),
+    )
 
 
 def pieces_of(machine: Machine) -> int:

@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from staged.backends.cpu.contraction.conv2d_points import tiles_of_panels
-from staged.backends.cpu.contraction.conv2d_sized import BLOCK_OF, pieces_of
-from staged.backends.cpu.contraction.items import Table, finished, kernel_with_sizes
+from staged.backends.cpu.contraction.conv2d_sized import kernel_of_blocks, loop_over_blocks
+from staged.backends.cpu.contraction.items import Table
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
 from staged.backends.cpu.contraction.vectors import snippet_of, vector_of
-from staged.code.expr import Expr, Field, Items, Name, Prefix, Variable, call
+from staged.code.expr import Expr, Prefix, Variable, call
 from staged.code.support.lanes import part_snippet
-from staged.code.tree import Declare, Statement, While
-from staged.code.types import INDEX, word
+from staged.code.tree import Declare, Statement
+from staged.code.types import word
 from staged.ir.machine import Machine
 from staged.kernels.products import MOST_TAPS
 
@@ -34,7 +34,7 @@ def emit_sized_columns(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     """The kernel of the gradient of images of any size."""
     images, vector, dtype = spec.images, vector_of(machine, spec.dtype), spec.dtype
     assert images is not None, "other images have columns of their own"
-    outer, inner, taps, pieces = spec.c // spec.groups, spec.oc // spec.groups, spec.kh * spec.kw, pieces_of(machine)
+    outer, inner, taps = spec.c // spec.groups, spec.oc // spec.groups, spec.kh * spec.kw
     channels = max(count for count in range(1, outer + 1) if outer % count == 0 and count * taps <= max(COLUMNS, taps))
     panels, support, panel = tiles_of_panels(spec, machine, channels * taps, inner, (1, outer * taps))
     x, weight, y = spec.shapes
@@ -64,33 +64,15 @@ def emit_sized_columns(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     }
 
     def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:
-        here, blocks = Variable("here", word(f"st_columns_{dtype}")), Variable("blocks", INDEX)
-        tile, stop = Variable("tile", word(f"st_added_columns_{dtype}")), Variable("stop", INDEX)
+        here = Variable("here", word(f"st_columns_{dtype}"))
         numbers = [spec.number(extent, parameters) for extent in (images.n, *images.out, *images.image)]
-        begin, end = (call("st_block_of", parameters[each], Name(str(pieces)), blocks) for each in ("begin", "end"))
-        d_y, weights = (parameters[name] for name in spec.operand_names)
-        result = parameters[spec.result_name] if spec.epilogue is None else Name("NULL")
-        operands = Prefix("&", here), d_y, weights, result, parameters["scratch"], stop, Prefix("&", tile)
-        return (
-            Declare(here, is_const=False),
-            Declare(blocks, call(f"st_size_columns_{dtype}", sizes, *numbers, Prefix("&", here))),
-            Declare(tile, Items((Field("item", begin),)), is_const=False),
-            Declare(stop, end),
-            While(
-                call(f"st_next_columns_{dtype}", *operands),
-                finished(spec, parameters, tile, "batch row col rows cols sums ld".split(), 1),
-            ),
-        )
+        blocks, made = call(f"st_size_columns_{dtype}", sizes, *numbers, Prefix("&", here)), Prefix("&", here)
+        loop = loop_over_blocks(spec, machine, parameters, blocks, f"st_next_columns_{dtype}", "added_columns", (made,))
+        return Declare(here, is_const=False), *loop
 
     words = {"$MOST": MOST_TAPS, "$LIMIT": limit, "$CORES": machine.cores, "$V": vector.name}
-    functions = [
-        *support,
-        BLOCK_OF,
-        replace(snippet_of(vector, "next_columns", _NEXT, words), needs=(part_snippet(vector.name),)),
-    ]
-    room = sum(rooms.values())
-    kernel = kernel_with_sizes(spec, vector, spec.n * spec.groups * pieces, room, table, body, functions)
-    return replace(kernel, items_size=images.n * spec.groups * pieces)
+    walk = replace(snippet_of(vector, "next_columns", _NEXT, words), needs=(part_snippet(vector.name),))
+    return kernel_of_blocks(spec, machine, images, sum(rooms.values()), table, body, [*support, walk])
 
 
 _NEXT = """\
