@@ -100,8 +100,8 @@ class Parameter:
     struct holds the number itself. An array on another `device` than 'cpu' is an address there, a multiple of
     `alignment` bytes and of the size of an element. `written` says of a variable whether the program may change it.
 
-    For a size that the shapes of arrays have `part` is 'size', `most` its bound, and `start` its value when the program
-    was exported. For a generator of random numbers it is 'seed' or
+    For a size that the shapes of arrays have `part` is 'size', `most` its bound, `least` its smallest value, and
+    `start` its value when the program was exported. For a generator of random numbers it is 'seed' or
     'counter': an exported program takes these as numbers with the default `start`, except one that is set before it is
     read (`is_set_first`).
     """
@@ -125,7 +125,8 @@ class Parameter:
     file: str = ""
     """The file of an exported folder that has the array's elements; empty if the caller passes them."""
     most: int = 0
-    """The bound of a size."""
+    least: int = 0
+    """The bounds of a size."""
     index: int | None = None
     """Of a Variable that each of several equal layers has: the number of its layer. The struct has an array then."""
     array: str = ""
@@ -136,6 +137,11 @@ class Parameter:
     def is_size(self) -> bool:
         """Return whether it is the size of a dimension, by its name, which the caller finds in the shapes of arrays."""
         return self.part == "size"
+
+    @property
+    def span(self) -> str:
+        """The values of a size: `0 to 40`."""
+        return f"{self.least} to {self.most}"
 
     @property
     def is_of_generator(self) -> bool:

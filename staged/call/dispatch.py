@@ -28,6 +28,7 @@ from staged.frontend.calls.detection import ENOUGH_SIZES, Axis, Call, Detection,
 from staged.frontend.devices.resident import ambient_options, ambient_region, device_of, note_staged_call
 from staged.frontend.trace_function import TracedFunction
 from staged.frontend.values.generator import Generator
+from staged.ir.size_functions import of_user, text_of_user
 from staged.ir.sizes import Dim
 from staged.ir.types import TensorType, dims_of, shape_text
 from staged.ops.autocast import lowered_to
@@ -92,8 +93,8 @@ class Entry:
             path: param.type for path, param in list(inputs)[len(traced.arguments) :]
         }
         """The types of captured arrays and Variables."""
-        self.bounds = {size.dim.name: size.dim.max or 0 for size in traced.sizes}
-        """The largest size of each dimension."""
+        self.bounds = {size.dim.name: (-size.dim.least, size.dim.max or 0) for size in traced.sizes}
+        """The smallest size of each dimension, with a minus sign, and the largest."""
         self.key = program.key
         self.runnable = program.runnable
         self.given = len(traced.arguments)
@@ -120,7 +121,11 @@ class Entry:
             and self.options is older.options
             and self.bounds.keys() == older.bounds.keys()
             and self.bounds != older.bounds
-            and all(self.bounds[name] >= most for name, most in older.bounds.items())
+            and all(
+                mine >= other
+                for name, ends in older.bounds.items()
+                for mine, other in zip(self.bounds[name], ends, strict=True)
+            )
             and self._forms() == older._forms()
         )
 
@@ -327,10 +332,15 @@ def type_text(type: TensorType) -> str:
 
 
 def _shape_text(type: TensorType) -> str:
-    shape = [f"{size} <= {size.max}" if isinstance(size, Dim) and size.max else size for size in type.shape]
+    shape = [_dim_text(size) if isinstance(size, Dim) else size for size in type.shape]
     named = {size for size in type.shape if isinstance(size, Dim)}
-    others = [f", {dim} <= {dim.max}" for dim in dict.fromkeys(dims_of(type)) if dim.max and dim not in named]
-    return shape_text(shape) + "".join(others)
+    others = [f", {_dim_text(dim)}" for dim in dict.fromkeys(dims_of(type)) if dim.max and dim not in named]
+    return text_of_user(shape_text(shape), dims_of(type)) + "".join(others)
+
+
+def _dim_text(dim: Dim) -> str:
+    """A dimension with its bounds. Size 0, and in detection 1, are not mentioned."""
+    return f"{f'{dim.least} <= ' if dim.least > 1 else ''}{of_user(dim)}{f' <= {dim.max}' if dim.max else ''}"
 
 
 def note(function: Callable[..., Any], text: str, where: Position | None = None) -> None:

@@ -29,6 +29,7 @@ from staged.frontend.trace_function import TracedFunction
 from staged.ir.machine import Machine
 from staged.ir.nodes import Exported, VariableRef
 from staged.ir.printer import print_function
+from staged.ir.size_functions import of_user, text_of_user
 from staged.ir.sizes import Dim
 from staged.ir.transfers import Transfers, in_columns
 from staged.ir.types import with_sizes
@@ -316,14 +317,14 @@ class Program:
             if want.type != have.type and not (has_axes and with_sizes(want.type, sizes) == have.type):
                 raise self._unfit(f"`{want.path}` was staged as {want.type}, got {have.type}", sizes)
         for dim, size in sizes.items():
-            if size < 0:
-                raise self._unfit(f"dimension `{dim}` is {size}, it may be 0 to {dim.max}", sizes)
+            if size < dim.least:
+                raise self._unfit(f"dimension `{of_user(dim)}` is {size}, it may be {dim.least} to {dim.max}", sizes)
 
     def _unfit(self, message: str, sizes: Mapping[Dim, int]) -> StagedError:
         """The error for arguments that do not fit, with the sizes of the call."""
         traced, where = self._traced, position_of_function(self._function)
         return StagedError(
-            message,
+            text_of_user(message, sizes),
             details=described_sizes(traced.sizes, sizes, traced.arguments, where) if sizes else (),
             hint="call the staged function itself, or stage it again for these types",
         )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from staged.code.expr import Expr, Literal
+from staged.code.expr import Expr, Items, Literal, Name, Prefix, call
 from staged.code.extents import size_expr
 from staged.code.ranges import Ranges
 from staged.code.support.library import Snippet
 from staged.code.support.team import Shared
 from staged.code.tree import Function
 from staged.ir.nodes import Op
-from staged.ir.sizes import Extent, Size
+from staged.ir.size_functions import substitute
+from staged.ir.sizes import Dim, Extent, Size
 from staged.ir.views import work_of
 from staged.source import Position
 
@@ -22,11 +23,44 @@ Site = Callable[[Position | None], int]
 
 
 @dataclass(frozen=True, slots=True)
+class Filled:
+    """A struct of sizes that a program fills: `const st_product_f32 mean_product = st_sized_f32((...){T, 50}, tiles);`.
+
+    `Dim("3")` in a size is argument 3 of the call.
+    """
+
+    name: str
+    type: str
+    function: str
+    """The function that fills it, from a struct `given` with these sizes and flags, and from a table."""
+    given: str
+    sizes: tuple[Extent, ...]
+    flags: tuple[bool, ...]
+    table: str
+    more: tuple[Extent, ...] = ()
+    """Sizes that follow its address in the call of a kernel."""
+
+    def value(self, arguments: Sequence[Expr]) -> Expr:
+        """The call that fills it."""
+        flags = (Name("true" if flag else "false") for flag in self.flags)
+        return call(self.function, Items((*_sizes_of(self.sizes, arguments), *flags), self.given), Name(self.table))
+
+    def passed(self, made: Expr, arguments: Sequence[Expr]) -> list[Expr]:
+        """The arguments of a kernel: the address of the struct, and `more`."""
+        return [Prefix("&", made), *_sizes_of(self.more, arguments)]
+
+    def substituted(self, arguments: Mapping[Dim, Dim]) -> Filled:
+        """With arguments of the call in place of dimensions."""
+        sizes, more = (tuple(substitute(size, arguments) for size in each) for each in (self.sizes, self.more))
+        return replace(self, sizes=sizes, more=more)
+
+
+@dataclass(frozen=True, slots=True)
 class KernelText:
     """One C function for one fused kernel or library node.
 
-    It is called as `name(inputs..., outputs..., numbers..., [host,] [scratch,] [begin, end])`: inputs in the order of
-    the op's operands (pointers, or values for scalars), outputs in the order of its results (always pointers).
+    It is called as `name(inputs..., outputs..., [&filled,] numbers..., [host,] [scratch,] [begin, end])`: inputs in the
+    order of the op's operands (pointers, or values for scalars), outputs in the order of its results (always pointers).
     Inputs that are results, too (`in_place`), are not passed a second time, and `unused` ones not at all.
     `[begin, end)` is a range of its `items` independent work items, so that a thread team can share them out.
     """
@@ -60,6 +94,8 @@ class KernelText:
     """Functions that kernels share and the registry of snippets does not have: once per program."""
     link: tuple[str, ...] = ()
     """Linker flags for a library that it calls."""
+    filled: Filled | None = field(default=None, compare=False)
+    """The struct of sizes whose address follows the outputs of a call."""
     numbers: tuple[Literal, ...] = ()
     """Arguments after the outputs of a call, if the function serves kernels that differ in them."""
     code: Function | None = field(default=None, compare=False)
@@ -117,8 +153,13 @@ class KernelText:
 
     def items_of(self, arguments: Sequence[Expr]) -> Expr:
         """The number of work items of a call."""
-        size = self.items_size if isinstance(self.items_size, Size) else self.items
-        return size_expr(size, lambda dim: arguments[int(dim.name)])
+        (items,) = _sizes_of([self.items_size if isinstance(self.items_size, Size) else self.items], arguments)
+        return items
+
+
+def _sizes_of(extents: Iterable[Extent], arguments: Sequence[Expr]) -> list[Expr]:
+    """Sizes in terms of the arguments of a call."""
+    return [size_expr(each, lambda dim: arguments[int(dim.name)]) for each in extents]
 
 
 def by_name(kernels: Iterable[KernelText]) -> list[KernelText]:

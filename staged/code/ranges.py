@@ -19,7 +19,7 @@ from typing import Any
 
 from staged.code.expr import Cast, Conditional, Expr, Infix, Literal, Name, Part, Prefix, Variable
 from staged.code.rebuild import rebuilt
-from staged.code.tree import Assign, Block, Declare, For, Function, Statement
+from staged.code.tree import Assign, Block, Declare, For, Function, If, Statement
 from staged.code.types import INDEX
 
 
@@ -103,6 +103,8 @@ class _Rewriter:
                 body = self.statements(s.body)
                 same = start is s.start and stop is s.stop and body is s.body
                 yield s if same else replace(s, start=start, stop=stop, body=body)
+            case If(Infix("<", start, stop), other=()) if start != stop and self.part(start) == self.part(stop):
+                return
             case Assign(Part(type, address, count), value) if self.is_whole(self.part(count)):
                 yield replace(s, target=in_memory(type, self.part(address)), value=self.part(value))
             case _:

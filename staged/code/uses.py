@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from staged.code.expr import Call, Expr, Variable, parts_of
+from staged.code.expr import Call, Expr, Items, Member, Name, Prefix, Variable, parts_of
 from staged.code.tree import (
     Assign,
     Block,
@@ -96,3 +96,28 @@ def is_rolled(body: Sequence[Statement]) -> bool:
 def functions_called(body: Sequence[Statement]) -> set[str]:
     """The names of the functions that statements call."""
     return {expr.function for expr in with_parts(expressions_within(body)) if isinstance(expr, Call)}
+
+
+def written_names(body: Sequence[Statement]) -> set[str]:
+    """The names whose variables statements change, or whose addresses they use; programs only read through a table."""
+    found: set[str] = set()
+    for statement in walk(body):
+        if isinstance(statement, Assign):
+            found |= root_names(statement.target)
+        if isinstance(statement, ForAny) and isinstance(statement.onwards, Assign):
+            found |= root_names(statement.onwards.target)
+        match statement:
+            case DeclareTable() | Assign(value=Items()):
+                continue
+        for part in with_parts(expressions_of(statement)):
+            match part:
+                case Prefix("++" | "--" | "&", operand):
+                    found |= root_names(operand)
+    return found
+
+
+def root_names(target: Expr) -> set[str]:
+    """The variable that an assignment changes, if it is a local."""
+    while isinstance(target, Member) and not target.arrow:
+        target = target.base
+    return {target.text} if isinstance(target, Name) else set()

@@ -22,7 +22,7 @@ from staged.errors import StagedError
 from staged.frontend.calls.arguments import Arguments
 from staged.frontend.trace_function import TracedFunction
 from staged.frontend.values.size_questions import asked
-from staged.ir.size_functions import substitute
+from staged.ir.size_functions import of_user, substitute
 from staged.ir.size_questions import Question, UndecidedSizeError, differing
 from staged.ir.sizes import Dim, Extent, Extreme, Quotient, Size, bounds_of, dims_in, terms_of, value_of
 from staged.ir.types import TensorType
@@ -48,7 +48,8 @@ class _Change:
     def to(dim: Dim, rest: Extent, most: int | None, name: str, factor: int = 1) -> _Change:
         """The change to a fresh dimension of this name, if it may be other than 0."""
         least = max(0, -((rest - dim.least) // factor)) if isinstance(rest, int) else 0
-        return _Change(dim, rest, Dim(name, most, dim.number, least) if most != 0 else None, factor)
+        origin = of_user((dim - rest) // factor)
+        return _Change(dim, rest, Dim(name, most, dim.number, least, origin) if most != 0 else None, factor)
 
     @property
     def size(self) -> Extent:
@@ -113,14 +114,14 @@ def _values(arguments: Arguments) -> Values:
 
 
 def _changes(error: StagedError, values: Values, found: Collection[Dim]) -> Iterator[_Change]:
-    """Changes that decide what the trace asked last before it failed. Only a `found` size of 1 becomes a constant that
-    broadcasts.
+    """Changes that decide what the trace asked last before it failed. Only a `found` size of 1, or one that is 1 for
+    most sizes, as `min(1, N)`, becomes a constant that broadcasts.
     """
     question = error.question if isinstance(error, UndecidedSizeError) else None
     if question is not None:
         yield from _decided(question, values)
         return
-    pairs = list(dict.fromkeys(reversed(differing)))
+    pairs = list(dict.fromkeys([*reversed(differing)]))  # a comparison of keys enters further pairs
     # Whether a size is 0 or 1 is asked to save work, too: these come last.
     pairs.sort(key=lambda pair: any(type(size) is int and size < 2 for size in pair))
     for one, other in pairs:
@@ -130,8 +131,9 @@ def _changes(error: StagedError, values: Values, found: Collection[Dim]) -> Iter
             if change is not None:
                 yield change
     for size in (size for pair in pairs for size in pair):
-        if set(found).issuperset(dims_in(size)) and value_of(size, values) == 1:
-            change = _is_0(size - 1, values)
+        if values.keys() >= set(dims_in(size)) and value_of(size, values) == 1:
+            is_found = set(found).issuperset(dims_in(size))
+            change = _is_0(size - 1, values) if is_found else _simpler_part(size, values, size - 1)
             if change is not None:
                 yield change
     # The sizes may be those of another branch.
@@ -168,9 +170,15 @@ def _is_0(size: Extent, values: Values) -> _Change | None:
             if dim not in dims_in(rest) and rest // abs(factor) * abs(factor) == rest:
                 found.append(_Change(dim, rest // abs(factor)))
     if found:
-        # The dimension with the larger bound gives way, of equal ones the later.
-        return max(reversed(found), key=lambda change: change.dim.bounds[1])
-    return next((change for part in _parts(size) if (change := _simpler(part, values, size)) is not None), None)
+        # The dimension with the larger bound gives way, of equal ones the later, if the bound holds for its new size.
+        return max(
+            reversed(found),
+            key=lambda change: (bounds_of(change.rest)[1] <= change.dim.bounds[1], change.dim.bounds[1]),
+        )
+    for dim in dims_in(size):
+        if values[dim] == 0 and substitute(size, {dim: 0}) == 0:  # a product
+            return _Change(dim, 0)
+    return _simpler_part(size, values, size)
 
 
 def _parts(size: Extent) -> Iterator[Size]:
@@ -184,6 +192,11 @@ def _parts(size: Extent) -> Iterator[Size]:
                 for each in part.sizes:
                     yield from _parts(each)
                 yield part
+
+
+def _simpler_part(size: Extent, values: Values, zero: Extent = 0) -> _Change | None:
+    """The first change after which a part of a size is simpler."""
+    return next((change for part in _parts(size) if (change := _simpler(part, values, zero)) is not None), None)
 
 
 def _simpler(part: Size, values: Values, zero: Extent = 0) -> _Change | None:
@@ -234,15 +247,26 @@ def _at_least_0(size: Extent, values: Values) -> _Change | None:
             if dim not in dims_in(least) and isinstance(least, Size):
                 name = "_".join([dim.name, "beyond", *map(str, dims_in(least))])
                 return _Change.to(dim, least, dim.max, name)
-    return next((change for part in _parts(size) if (change := _simpler(part, values)) is not None), None)
+    return _simpler_part(size, values) or _positive_factor(size, values)
+
+
+def _positive_factor(size: Extent, values: Values) -> _Change | None:
+    """A change of one dimension, if a size is at least 0 where one dimension, or all that may be 0, are at least 1."""
+    free = [dim for dim in dims_in(size) if dim.least == 0 and values[dim] > 0]
+    for chosen in (*([dim] for dim in free), free):
+        if chosen and bounds_of(substitute(size, {dim: dim + 1 for dim in chosen}))[0] >= 0:
+            return _limited(chosen[0], 1, -1)
+    return None
 
 
 def _limited(dim: Dim, factor: int, constant: int) -> _Change:
     """A change after which `factor * dim + constant` is at least 0."""
+    least, most = dim.least, dim.max
     if factor < 0:
-        return _Change.to(dim, 0, constant // -factor, dim.name)
-    least = -(constant // factor)
-    return _Change.to(dim, least, None if dim.max is None else dim.max - least, f"{dim.name}_beyond_{least}")
+        most = constant // -factor
+    else:
+        least = max(least, -(constant // factor))
+    return _Change(dim, least) if least == most else _Change(dim, 0, replace(dim, max=most, least=least))
 
 
 def _changed(arguments: Arguments, change: _Change) -> Arguments:

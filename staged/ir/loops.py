@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from staged.ir.declaration import Declaration
 from staged.ir.numbers import initial_value
-from staged.ir.sizes import Dim, Extent, Size, at_bounds, value_of
+from staged.ir.sizes import Dim, Extent, Size, at_bounds, largest, smallest, value_of
 from staged.ir.sizes import dims_in as dims_of_size
 from staged.ir.types import DType, bound, i64
 from staged.source import Position
@@ -466,24 +466,27 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
     return tuple(out)
 
 
-def dims_in(body: tuple[Statement, ...]) -> tuple[Dim, ...]:
-    """The dimensions whose sizes a tree's loops, indices, checks and copies use, in order."""
-    found: dict[Dim, None] = {}
+def sizes_in(body: tuple[Statement, ...]) -> Iterator[Extent]:
+    """The sizes of a tree's loops, indices, checks and copies, in order."""
     for s in walk(body):
-        sizes: list[Extent] = [size for index in indices_of(s) for size in index.sizes]
+        for index in indices_of(s):
+            yield from index.sizes
         match s:
             case Loop(axis) | Tile(axis):
-                sizes.append(axis.size)
+                yield axis.size
             case CheckIndex(extent=extent):
-                sizes.append(extent)
+                yield extent
             case Copy(target):
-                sizes.append(target.count)
+                yield target.count
             case CallSupport(_, _, arguments):
-                sizes += [argument for argument in arguments if isinstance(argument, Size)]
+                yield from (argument for argument in arguments if isinstance(argument, Size))
             case Load(guards=bounds) | Guarded(bounds):
-                sizes += [each.extent for each in bounds]
-        found.update(dict.fromkeys(dim for size in sizes for dim in dims_of_size(size)))
-    return tuple(found)
+                yield from (each.extent for each in bounds)
+
+
+def dims_in(body: tuple[Statement, ...]) -> tuple[Dim, ...]:
+    """The dimensions whose sizes a tree uses, in order."""
+    return tuple(dict.fromkeys(dim for size in sizes_in(body) for dim in dims_of_size(size)))
 
 
 def forwards(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
@@ -567,24 +570,32 @@ def identity(op: Declaration, dtype: DType) -> Constant:
 
 
 MAX_SEGMENTS = 8
+Segment = tuple[Extent, Extent]
 
 
-def segments(loop: Loop) -> tuple[tuple[int, int], ...]:
+def segments(loop: Loop) -> tuple[Segment, ...]:
     """The pieces of a loop's range in which each guard of its loads on the loop's axis holds throughout, or nowhere.
 
-    One piece where no guard depends on the axis; none where one depends on more than the axis, where the range is known
-    only when the program runs, or where there would be more than MAX_SEGMENTS.
+    One piece where no guard depends on the axis; none where one depends on more than the axis, where two differ in
+    sizes that the program finds, or where there would be more than MAX_SEGMENTS.
     """
     axis = loop.axis
-    cuts: set[int] = {0, axis.extent}
+    inside: dict[Segment, None] = {}
     for s in walk(loop.body):
         for guard in s.guards if isinstance(s, Load) else ():
             if guard.index.moves(axis):
-                first, extent = guard.index.offset, guard.extent
-                if guard.index.terms != ((axis, 1),) or not axis.is_static:
+                if guard.index.terms != ((axis, 1),):
                     return ()
-                if not isinstance(first, int) or not isinstance(extent, int):
-                    return ()
-                cuts |= {min(max(cut, 0), axis.extent) for cut in (-first, extent - first)}
-    ends = sorted(cuts)
-    return tuple(itertools.pairwise(ends)) if len(ends) - 1 <= MAX_SEGMENTS else ()
+                inside[guarded_part(guard, axis)] = None
+    cuts = dict.fromkeys([0, *itertools.chain(*inside), axis.size])
+    if all(isinstance(cut, int) for cut in cuts):
+        ends = sorted(map(at_bounds, cuts))
+        return tuple(itertools.pairwise(ends)) if len(ends) - 1 <= MAX_SEGMENTS else ()
+    return tuple(itertools.pairwise(cuts)) if len(inside) == 1 else ((0, axis.size),) if not inside else ()
+
+
+def guarded_part(guard: Bound, axis: Axis) -> Segment:
+    """The piece of an axis, of which alone it depends, in which a guard holds."""
+    first = -guard.index.offset
+    end = first + guard.extent
+    return smallest(largest(first, 0), axis.size), smallest(largest(end, 0), axis.size)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from staged.ir.sizes import Dim, Extent, Extreme, Polynomial, Quotient, largest, smallest, terms_of
+from staged.ir.sizes import Dim, Extent, Extreme, Polynomial, Quotient, bounds_of, dims_in, largest, smallest, terms_of
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -25,10 +25,21 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
     return _NAME.sub(lambda found: names.get(found[0], found[0]), text)
 
 
+def of_user(extent: Extent) -> Extent:
+    """The size in terms of dimensions of the user."""
+    return substitute(extent, {dim: dim.origin for dim in dims_in(extent) if dim.origin is not None})
+
+
+def text_of_user(text: str, dims: Iterable[Dim]) -> str:
+    """A text with dimensions of the user in place of those of relations."""
+    return renamed(text, {str(dim): f"({dim.origin})" for dim in dims if dim.origin is not None})
+
+
 def slice_count(start: Extent, stop: Extent, step: int) -> Extent:
     """The number of elements that a slice reads."""
     length, step = (stop - start, step) if step > 0 else (start - stop, -step)
-    return largest(-(-length // step), 0)
+    count = -(-length // step)
+    return count if bounds_of(count)[0] >= 0 else largest(count, 0)
 
 
 def last_index(size: Extent) -> Extent:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -43,7 +44,7 @@ class Size:
     """NumPy's numbers leave arithmetic to this class."""
 
     def __add__(self, other: Extent) -> Extent:
-        return _arithmetic(self, other, _sum, operator.add)
+        return _arithmetic(self, other, lambda one, added: _added(terms_of(one), added), operator.add)
 
     def __radd__(self, other: Extent) -> Extent:
         return self + other
@@ -67,7 +68,7 @@ class Size:
         return _arithmetic(self, other, _quotient, operator.floordiv)
 
     def __rfloordiv__(self, other: int) -> Extent:
-        return _arithmetic(self, other, lambda one, divided: _quotient(divided, one), _reflected(operator.floordiv))
+        return _arithmetic(self, other, lambda one, divided: _quotient(divided, one), lambda one, other: other // one)
 
     def __mod__(self, other: Extent) -> Extent:
         return self - self // other * other
@@ -147,6 +148,7 @@ class Dim(Size):
     max: int | None = None
     number: int = 0
     least: int = 0
+    origin: Extent | None = field(default=None, compare=False)  # in the user's dimensions, if a relation has made it
 
     @property
     def bounds(self) -> Bounds:
@@ -244,7 +246,7 @@ class Polynomial(Size):
 
     def __str__(self) -> str:
         text = ""
-        for monomial, coefficient in self.terms:
+        for monomial, coefficient in sorted(self.terms, key=lambda term: self.terms[0][1] < 0 and term[1] < 0):
             parts = [f"({size})" if isinstance(size, Quotient) else str(size) for size in monomial]
             if abs(coefficient) != 1 or not parts:
                 parts.insert(0, str(abs(coefficient)))
@@ -329,10 +331,6 @@ def _normal(terms: Terms) -> Extent:
     return Polynomial(tuple(kept))
 
 
-def _sum(left: Extent, right: Extent) -> Extent:
-    return _added(terms_of(left), right)
-
-
 def _added(total: Terms, right: Extent) -> Extent:
     for monomial, factor in terms_of(right).items():
         total[monomial] = total.get(monomial, 0) + factor
@@ -391,39 +389,42 @@ def _exact_quotient(size: Extent, divisor: Size) -> Extent:
     (first, factor), *_ = sorted(terms_of(divisor).items(), key=lambda term: (-len(term[0]), tuple(map(str, term[0]))))
     left, found = size, _normal({})
     while isinstance(left, Size):
-        (monomial, coefficient), *_ = left.terms if isinstance(left, Polynomial) else (((left,), 1),)
-        remaining = list(monomial)
-        for part in first:
-            if part not in remaining:
-                raise UndecidedSizeError(f"whether {divisor} divides {size}")
-            remaining.remove(part)
-        if coefficient % factor:
+        monomial, coefficient = next(iter(terms_of(left).items()))
+        remaining = Counter(monomial)
+        remaining.subtract(first)
+        if coefficient % factor or min(remaining.values(), default=0) < 0:
             raise UndecidedSizeError(f"whether {divisor} divides {size}")
-        piece = _normal({tuple(remaining): coefficient // factor})
+        piece = _normal({tuple(remaining.elements()): coefficient // factor})
         found, left = found + piece, left - piece * divisor
     if left:
         raise UndecidedSizeError(f"whether {divisor} divides {size}")
     return found
 
 
-def _extreme(name: str, extents: tuple[Extent, ...]) -> Extent:
+def _extreme(name: str, extents: Iterable[Extent]) -> Extent:
     """The extreme of sizes, without those that another one bounds."""
-    flat: dict[Extent, None] = {}
-    left = list(reversed(extents))
-    while left:
-        extent = left.pop()
+    kept = _unbounded(name, extents)
+    if len(kept) == 1:
+        return kept[0]
+    for extent in kept:
         if same := [choice for choice in _choices_in(extent) if choice[0] == name]:
-            left += reversed(_distributed(extent, same[0])[1])  # `max(n + max(a, b), c) = max(n + a, n + b, c)`
-        else:
-            flat[extent] = None
-    kept = list(flat)
+            # `max(n + max(a, b), c) = max(n + a, n + b, c)`
+            others = (other for other in kept if other is not extent)
+            return _extreme(name, (*_distributed(extent, same[0])[1], *others))
+    if str(kept).count(" ") > 1500:  # about four for each term; bounds need exponential time
+        raise UndecidedSizeError(f"a {name}imum of sizes with many terms")
+    common = math.gcd(*(factor for extent in kept for factor in terms_of(extent).values()))
+    return Extreme(name, tuple(sorted((extent // common for extent in kept), key=str))) * common
+
+
+def _unbounded(name: str, extents: Iterable[Extent]) -> list[Extent]:
+    """Different sizes without those that another one bounds."""
+    kept = list(dict.fromkeys(extents))
     for extent in tuple(kept):
-        others = [other for other in kept if other is not extent]
+        others = (other for other in kept if other is not extent)
         if any(bounds_of((extent - other) * (1 if name == "min" else -1))[0] >= 0 for other in others):
             kept.remove(extent)
-    if len(kept) > 1 and len(str(kept)) > 2000:  # bounds need exponential time
-        raise UndecidedSizeError(f"a {name}imum of sizes with {len(str(kept))} characters")
-    return kept[0] if len(kept) == 1 else Extreme(name, tuple(sorted(kept, key=str)))
+    return kept
 
 
 def _compared(left: Extent, sign: str, right: Any) -> bool:
@@ -441,17 +442,11 @@ def _arithmetic(
     size: Size, other: Any, exact: Callable[[Any, Any], Extent], number: Callable[[Any, Any], Any]
 ) -> Extent:
     """The normal form of a result, or a number of the program if the other operand is one."""
-    if isinstance(other, int | Size):
-        return exact(size, other)
-    if isinstance(other, np.integer):
-        return exact(size, int(other))
+    if isinstance(other, int | Size | np.integer):
+        return exact(size, other if isinstance(other, Size) else int(other))
     if isinstance(other, float | complex | np.number):
         return number(number_of(size), other)  # type: ignore[no-any-return]
     return NotImplemented  # type: ignore[no-any-return]
-
-
-def _reflected(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda one, other: operation(other, one)
 
 
 def number_of(size: Size) -> Any:

@@ -18,7 +18,7 @@ from staged.ir.nodes import FAIL, PURE, Op, Value
 from staged.ir.size_questions import UndecidedSizeError
 from staged.ir.sizes import Extent, bounds_of, largest, smallest
 from staged.ir.structure import FOR
-from staged.ir.types import TensorType, i64
+from staged.ir.types import TensorType, f64, i64
 from staged.ir.views import Loop
 from staged.source import Position
 
@@ -60,15 +60,45 @@ def size_of(value: Value) -> Extent | None:
         return extent
     if op.declared is prims.CONSTANT:
         return int(op.attrs["value"])
-    if op.declared is prims.CAST and op.operands[0].tensor.dtype is i64 is value.tensor.dtype:
-        return size_of(op.operands[0])
+    if op.declared is prims.CAST and value.tensor.dtype is i64:
+        return size_of(op.operands[0]) if op.operands[0].tensor.dtype is i64 else _rounded(op.operands[0])
     compute = _arithmetic().get(op.declared)
     if compute is None:
         return None
     operands = [size_of(operand) for operand in op.operands]
-    with suppress(UndecidedSizeError, ZeroDivisionError, TypeError):
+    with suppress(UndecidedSizeError, ZeroDivisionError, TypeError, ValueError):
         return None if None in operands else compute(*operands)
     return None
+
+
+def _rounded(value: Value) -> Extent | None:
+    """The size that `int(n / 2)`, `math.floor(n * 0.5)` or `math.ceil(n / 2)` is, given the float."""
+    made = value.made_by(prims.FLOOR, prims.CEIL)
+    found = _quotient(value if made is None else made.operands[0])
+    if found is None:
+        return None
+    size, divisor = found
+    if made is not None and made.declared is prims.CEIL:
+        return -(-size // divisor)
+    return size // divisor if made is not None or bounds_of(size)[0] >= 0 else None
+
+
+def _quotient(value: Value) -> tuple[Extent, int] | None:
+    """n and d of the float `n / d`, which is `n * (1 / d)` if d is a power of two."""
+    op = value.producer
+    if op is None or value.tensor.dtype is not f64:
+        return None
+    if op.declared is prims.CAST and op.operands[0].tensor.dtype is i64:
+        size = size_of(op.operands[0])
+        return None if size is None else (size, 1)
+    if op.declared not in (prims.DIVIDE, prims.MULTIPLY):
+        return None
+    found, number = _quotient(op.operands[0]), constant_of(op.operands[1])
+    if found is None or not number:
+        return None
+    divisor = number if op.declared is prims.DIVIDE else 1 / number
+    is_exact = op.declared is prims.DIVIDE or math.frexp(number)[0] == 0.5
+    return (found[0], found[1] * int(divisor)) if is_exact and divisor > 0 and float(divisor).is_integer() else None
 
 
 @cache
@@ -82,6 +112,10 @@ def _arithmetic() -> dict[Any, Callable[..., Extent]]:
         prims.REMAINDER: operator.mod,
         prims.MINIMUM: smallest,
         prims.MAXIMUM: largest,
+        prims.ABS: lambda size: largest(size, -size),
+        prims.SQUARE: lambda size: size * size,
+        prims.BITWISE_LEFT_SHIFT: lambda size, count: size * (1 << count),
+        prims.BITWISE_RIGHT_SHIFT: lambda size, count: size // (1 << count),
     }
 
 

@@ -32,7 +32,7 @@ from staged.ir.loops import (
 from staged.ir.names import is_users_name, name_of, short
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.numbers import as_held, same_number
-from staged.ir.sizes import Extent
+from staged.ir.sizes import Extent, bounds_of
 from staged.ir.types import DType, i64
 from staged.kernels.axes import Analysis, AxisConflict, Dims, Structure
 from staged.kernels.indices import Indices, linear, reshaped, sorted_terms
@@ -306,7 +306,10 @@ class Evaluation:
         checked = Local(f"{short(name_of(table))}_index".lstrip("_"), i64)
         extent = shape_of(table)[axis]
         check = CheckIndex(checked, index, extent, op.where, op.attrs.get("meaning", "index"))
-        checking = self.put(check, self.operand_axes((index,)))
+        axes = self.operand_axes((index,))
+        if not axes:  # one index for all places, of which there may be none
+            axes = frozenset(each for each in self.operand_axes((), *along) if bounds_of(each.size)[0] < 1)
+        checking = self.put(check, axes)
         after = at[axis + 1 :] if op.declared is prims.TAKE_ALONG else at[axis + rank :]
         result = self.eval(table, (*at[:axis], Affine.of(checked), *after))
         # Known where the index is checked and the element read, whichever is further in; a number is known everywhere.

@@ -256,11 +256,18 @@ def _max_pool_pairs_backward(name: str, p: Parts) -> Nest:
             inner.append(Compute(part, prims.SELECT, (here, ct, zero), {}))
             parts.append(part)
         inner.append(StorePair(out, start + dy * w.width, parts[0], parts[1]))
-    body: list[Statement] = []
-    if shape[2] % 2 != 0 or shape[3] % 2 != 0:
-        element = Axis("j", w.height * w.width)
-        body.append(Loop(element, (Store(out, Affine.of(w.plane, element.size) + Affine.of(element), zero),)))
-    return p.nest(name, loops([w.plane], [*body, *loops([w.y, w.x], inner)]), True)
+    # An odd height or width leaves a row or a column without a window.
+    first_of_plane, width, height = Affine.of(w.plane, w.height * w.width), w.width // 2 * 2, w.height // 2 * 2
+    rows: list[Statement] = loops([w.x], inner)
+    if (odd := w.width - width) != 0:
+        column = Axis("column", odd)
+        edge = first_of_plane + Affine.of(w.y, 2 * w.width) + width + Affine.of(column)
+        rows.append(Loop(column, tuple(Store(out, edge + dy * w.width, zero) for dy in (0, 1))))
+    planes: list[Statement] = loops([w.y], rows)
+    if (odd := w.height - height) != 0:
+        element = Axis("j", odd * w.width)
+        planes.append(Loop(element, (Store(out, first_of_plane + height * w.width + Affine.of(element), zero),)))
+    return p.nest(name, loops([w.plane], planes), True)
 
 
 def _max_pool2d(name: str, p: Parts) -> Nest:

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from staged.errors import CarriedValueError, ShapeError
+from staged.errors import CarriedValueError, ShapeError, UnboundNameError
 from staged.ir.size_questions import Question, UndecidedSizeError
 from staged.ir.sizes import Dim, Extent, Size, dims_in, value_of
 from staged.source import Position, here
@@ -39,7 +39,7 @@ class Assumptions:
 
     def is_of_call(self, error: Exception) -> bool:
         """Return whether other sizes may have a program: the error may be one of a relation of the sizes."""
-        return self.is_unmet or isinstance(error, ShapeError | CarriedValueError)
+        return self.is_unmet or isinstance(error, ShapeError | CarriedValueError | UnboundNameError)
 
     def restart(self, sizes: Mapping[Dim, int]) -> None:
         """Begin another trace, with other dimensions."""
@@ -118,9 +118,11 @@ def decide(answered: Any) -> None:
 
 
 def assume_not_one(shape: Iterable[Extent]) -> None:
-    """Assume that no found size is 1: an op removes axes of one element."""
+    """Assume that no size of arguments is 1: an op removes axes of one element."""
     for extent in shape:
         if isinstance(extent, Size):
+            decide(extent > 1)
+            decide(extent > 0)
             assume(extent > 1)
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from staged.errors import ProgramValueError, ShapeError, StagedError
 from staged.ir.nodes import FAIL, Op
+from staged.ir.size_functions import of_user, text_of_user
 from staged.ir.size_questions import Question
 from staged.ir.sizes import Extent, dims_in
 from staged.ir.structure import ASSERT
+from staged.ir.types import dims_of
 from staged.ops.array import Array, functions
 from staged.ops.assumptions import assumed
 from staged.ops.context import current_context
@@ -77,7 +79,10 @@ def check_sizes(
         answered = answered if known is None else known
     if isinstance(answered, Question):
         dims = dict.fromkeys((*dims_in(answered.left), *dims_in(answered.right)))
-        shown = [(f"{', and ' if number else '; '}{dim} is ", size_number(dim)) for number, dim in enumerate(dims)]
-        stop_unless(answer(answered), message, shown=shown)
+        shown = [
+            (f"{', and ' if number else '; '}{of_user(dim)} is ", size_number(dim)) for number, dim in enumerate(dims)
+        ]
+        known_dims = (*dims, *(dim for array in arrays for dim in dims_of(array.type)))
+        stop_unless(answer(answered), text_of_user(message, known_dims), shown=shown)
     elif not answered:
         raise error(message, where=here(), details=describe(*arrays), hint=hint)

@@ -15,10 +15,10 @@ import numpy as np
 from staged.errors import DTypeError, ProgramValueError, ShapeError
 from staged.ir.nodes import FAIL
 from staged.ir.size_questions import Question
-from staged.ir.sizes import Dim, Extent, Extreme, Polynomial, Quotient, Size, numbers
+from staged.ir.sizes import Dim, Extent, Extreme, Polynomial, Quotient, Size, numbers, product
 from staged.ir.trips import size_of
-from staged.ir.types import TensorType, f32, i64
-from staged.ops.array import StagedArray, functions
+from staged.ir.types import Shape, TensorType, f32, i64
+from staged.ops.array import Array, StagedArray, functions
 from staged.ops.context import bind
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 
@@ -77,12 +77,22 @@ extent_op: Primitive = primitive(
 )
 
 
+class NumberOfElements(Array):
+    """The number of elements of an array with dimensions."""
+
+    __slots__ = ("shape_of",)
+
+    shape_of: Shape
+
+
 def as_extent(x: Any) -> Extent | None:
     """An int, a size or its value as the size of an axis; None for anything else."""
     if isinstance(x, Size):
         return x
     if isinstance(x, int | np.integer) and not isinstance(x, bool):
         return int(x)
+    if isinstance(x, NumberOfElements):
+        return product(x.shape_of)
     return size_of(x.value) if isinstance(x, StagedArray) and x.type == COUNT else None
 
 

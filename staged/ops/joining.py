@@ -251,7 +251,7 @@ def _repeated(x: Array, counts: np.ndarray[Any, Any], axis: int | None) -> Array
 def _repetitions(name: str, count: Any, x: Array) -> Extent:
     """The number of repetitions, as a Python int or a size."""
     known = as_extent(count)
-    message = f"{name}: a number of repetitions is an integer of at least 0, got {count}"
+    message = f"{name}: a number of repetitions is an integer of at least 0, got {count if known is None else known}"
     if known is None:
         raise shape_error(message, x)
     check_sizes(known >= 0, message, x)

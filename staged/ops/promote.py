@@ -382,10 +382,13 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
             if result[axis] != 1:
                 need_equal(result[axis], extent)
                 texts = " and ".join(shape_text(other) for other in shapes)
+                hint = "extents must be equal, or 1; `st.reshape(x, ...)` or `x[:, None]` adds axes of extent 1"
+                if not (isinstance(extent, int) and isinstance(result[axis], int)):
+                    hint = "sizes must be equal; to broadcast an axis of size 1, declare it as 1 in `dims`"
                 raise ShapeError(
                     f"shapes {texts} do not broadcast: axis {axis - ndim} has extents {result[axis]} and {extent}",
                     where=here(),
-                    hint="extents must be equal, or 1; `st.reshape(x, ...)` or `x[:, None]` adds axes of extent 1",
+                    hint=hint,
                 )
             result[axis] = extent
     return tuple(result)

@@ -179,18 +179,16 @@ def reshape(x: Any, shape: Any = (), *extents: Any, copy: Any = None) -> Array:
         raise shape_error("reshape: only one extent may be -1", array)
     if -1 in wanted:
         rest = tuple(extent for extent in wanted if extent != -1)
-        wanted[wanted.index(-1)] = _missing(array, rest)
+        wanted[wanted.index(-1)] = _missing(array, rest, tuple(wanted))
     result = tuple(wanted)
     return array if result == array.shape else bind(_reshape_op, [array], shape=result)
 
 
-def _missing(x: Array, rest: Shape) -> Extent:
+def _missing(x: Array, rest: Shape, wanted: Shape) -> Extent:
     """The extent that -1 means."""
     extent = exact_quotient(math.prod(x.shape), math.prod(rest))
     if extent is None:
-        raise shape_error(
-            f"cannot reshape {shape_text(x.shape)} to {shape_text((*rest, -1))}: what is left is no extent", x
-        )
+        raise shape_error(f"cannot reshape {shape_text(x.shape)} to {shape_text(wanted)}: what is left is no extent", x)
     return extent
 
 

@@ -7,21 +7,20 @@ elements, -0.0 and 0.0 too, stay in the order of their places; NaN is the larges
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from staged.errors import ShapeError
+from staged.errors import ArgumentError, ShapeError
 from staged.ir.declaration import prims
-from staged.ir.sizes import Extent, surely
+from staged.ir.sizes import Extent, Size, surely
 from staged.ir.types import ALL_DTYPES, TensorType, f32, f64, i64
 from staged.ops.array import Array
-from staged.ops.checks import check_sizes
+from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import zeros_of
 from staged.ops.context import bind, bind_all
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive, same_attrs
-from staged.ops.promote import as_array, axis_of, check_argument, check_known, shape_error
+from staged.ops.promote import as_array, axis_of, check_known, shape_error
 from staged.ops.public import internal, public
 from staged.ops.record import in_range
 from staged.ops.shape import moveaxis, reshape, slice_axis
@@ -115,8 +114,11 @@ class Sorted(NamedTuple):
     indices: Array
 
 
-def ordered(x: Array, axis: int, descending: bool = False, k: int | None = None) -> Sorted:
+def ordered(x: Array, axis: int, descending: bool = False, k: Extent | None = None) -> Sorted:
     """The first `k` elements (None: all) along `axis` in order, and their places; the axis counts from the start."""
+    if isinstance(k, Size):
+        values, places = ordered(x, axis, descending)
+        return Sorted(slice_axis(values, axis, 0, k), slice_axis(places, axis, 0, k))
     last = x.ndim - 1
     values, places = bind_all(sort_op, [moveaxis(x, axis, last)], descending=bool(descending), k=k)
     return Sorted(moveaxis(values, last, axis), moveaxis(places, last, axis))
@@ -182,9 +184,9 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = Tr
 def kthvalue(x: Any, k: int, axis: int = -1, keepdims: bool = False) -> Sorted:
     """The `k`-th smallest element along `axis`, from 1, and its place. torch `kthvalue`: `(values, indices)`."""
     array, axis = along("kthvalue", x, axis)
-    k = _count("kthvalue", array, axis, k)
-    check_argument(k > 0, f"kthvalue: k counts from 1, got {k}")
-    return taken(ordered(array, axis, False, k), axis, k - 1, keepdims)
+    count = _count("kthvalue", array, axis, k)
+    check_sizes(count > 0, f"kthvalue: k counts from 1, got {count}", error=ArgumentError)
+    return taken(ordered(array, axis, False, count), axis, count - 1, keepdims)
 
 
 def taken(found: Sorted, axis: int, place: Extent, keepdims: bool) -> Sorted:
@@ -195,15 +197,8 @@ def taken(found: Sorted, axis: int, place: Extent, keepdims: bool) -> Sorted:
     return Sorted(values, indices)
 
 
-def whole(name: str, what: str, value: Any) -> int:
-    """An integer that is known while staging."""
-    check_known(name, what, value)
-    check_argument(hasattr(type(value), "__index__"), f"{name}: `{what}` is an integer, got {value!r}")
-    return index(value)
-
-
-def _count(name: str, x: Array, axis: int, k: Any) -> int:
-    count = whole(name, "k", k)
+def _count(name: str, x: Array, axis: int, k: Any) -> Extent:
+    count = known_extent(name, "k", k)
     message = f"{name}: there are no {k} elements along axis {axis} of {x.type}"
     check_sizes(count >= 0, message, x)
     check_sizes(count <= x.shape[axis], message, x)

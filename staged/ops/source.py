@@ -331,7 +331,7 @@ def geomspace(start: float, stop: float, num: int = 50, *, dtype: Any = f32, end
 
     Computed in f64, rounded once.
     """
-    for what, number in (("start", start), ("stop", stop), ("num", num)):
+    for what, number in (("start", start), ("stop", stop)):
         check_known("geomspace", what, number)
     check_argument(start * stop > 0, f"geomspace: both ends are above 0, or both below, got {start} and {stop}")
     share = linspace(0.0, 1.0, num, dtype=f64, endpoint=endpoint)
@@ -341,7 +341,7 @@ def geomspace(start: float, stop: float, num: int = 50, *, dtype: Any = f32, end
 
 
 @public("eye")
-def eye(n_rows: Extent, n_cols: Extent | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
+def eye(n_rows: Extent, n_cols: Extent | None = None, k: Extent = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """Ones on diagonal `k`, zeros elsewhere; f32 by default. Array API `eye`."""
     check_device(device, "eye")
     dtype = f32 if dtype is None else dtype

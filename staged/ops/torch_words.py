@@ -36,7 +36,7 @@ from staged.ops.assumptions import decide
 from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import astype, where
 from staged.ops.comparisons import clip
-from staged.ops.dimension import as_extent
+from staged.ops.dimension import NumberOfElements, as_extent
 from staged.ops.elementwise import multiply
 from staged.ops.joining import repeat, split, unstack
 from staged.ops.reduction import max_, min_
@@ -66,10 +66,10 @@ class Size(int):
         return Size, (int(self), self.shape)
 
 
-class StagedSize(Array):
+class StagedSize(NumberOfElements):
     """The number of elements of an array with a symbolic dimension: a number of the program. Called like `Size`."""
 
-    __slots__ = ("shape_of",)
+    __slots__ = ()
 
     def __init__(self, shape: Shape) -> None:
         self.shape_of = shape
@@ -208,7 +208,8 @@ def _t(x: Array) -> Array:
 
 
 def _expand(x: Array, *sizes: Any) -> Array:
-    shape = list(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes)
+    given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
+    shape = [known_extent("expand", "size", extent) for extent in given]
     first = len(shape) - x.ndim
     for position, extent in enumerate(shape):
         if extent == -1:

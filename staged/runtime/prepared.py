@@ -123,6 +123,13 @@ def prepare(
         """The shape as Python, with the arguments that hold sizes."""
         return shape_text([each if isinstance(each, int) else renamed(each, sizes) for each in plan.parameter.shape])
 
+    most = {plan.parameter.label: plan.parameter.most or math.inf for plan in given if plan.parameter.is_size}
+
+    def is_large(plan: Plan) -> bool:
+        """Return whether a result may be worth keeping."""
+        extents = (each if isinstance(each, int) else most.get(each, math.inf) for each in plan.parameter.shape)
+        return plan.dtype.itemsize * math.prod(extents) >= WORTH_KEEPING
+
     wrong: list[str] = []
     first: list[str] = []
     store: list[str] = []
@@ -150,8 +157,7 @@ def prepare(
     results = []
     for number, plan in enumerate(outputs):
         names[f"e{number}"] = plan.dtype
-        is_large = plan.shape is None or plan.dtype.itemsize * math.prod(plan.shape) >= WORTH_KEEPING
-        store.append(f"r{number} = {'fresh' if is_large else 'empty'}({shape_of(plan)}, e{number})")
+        store.append(f"r{number} = {'fresh' if is_large(plan) else 'empty'}({shape_of(plan)}, e{number})")
         results.append(f"r{number}, ")
     store.append(f"given = ({''.join([*arrays, *results])})")
     if variables:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import calls, report
+from benchmarks import calls, dynamic_sizes, report, size_rows
 from benchmarks.__main__ import OURS
 from benchmarks.call_rows import CALLS
 from benchmarks.rows import ROWS, data_of, digest, digests_agree, operands, parameters, training_data, tree_data
@@ -124,6 +124,23 @@ def test_guards_cost_what_a_call_takes_more_than_its_program() -> None:
     call, program = calling(function, arguments), calling(function.stage(*arguments[0]), arguments)
     assert call.run(3).tolist() == program.run(1).tolist() == (arguments[0][0] + 3.0).tolist()
     assert [entry.calls for entry in function.programs] == [3]
+
+
+def test_dynamic_sizes_are_compared_with_static_programs() -> None:
+    found = dynamic_sizes.figures("doubled", (2, 5), 1e-3)
+    assert len(found["compilers"]) == 3 and [*found["ratio"]] == [*found["static"]] == [2, 5]
+    assert all(0.1 < ratio < 10 for ratio in found["ratio"].values())
+    found = {"ratio": {2: 1.0, 5: 1.25}, "static": {2: 1e-3, 5: 2e-3}, "compilers": [0.5, 0.2, 0.4]}
+    assert dynamic_sizes.line("doubled", found) == (
+        "| 2 x: elements | 2: 1.00, 5: **1.25** | 1.00 ms to 2.00 ms | 500 ms | 300 ms |"
+    )
+
+
+def test_the_real_page_has_the_rows_of_dynamic_sizes() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert text.index(dynamic_sizes.BEGIN) < text.index(dynamic_sizes.END)
+    for row in size_rows.ROWS.values():
+        assert f"| {row.what} |" in text
 
 
 @pytest.mark.parametrize("row", ["call_control", "call_block_1"])

@@ -12,7 +12,7 @@ from staged.code.expr import Conditional, Index, Infix, Literal, Part, Variable
 from staged.code.kernel_text import KernelText
 from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
-from staged.code.tree import Assign, Declare, For, Function, Parameter
+from staged.code.tree import Assign, Declare, For, Function, If, Parameter, Statement
 from staged.code.types import INDEX, Space, pointer, scalar
 from staged.ir.sizes import Dim
 from staged.ir.types import f32
@@ -50,7 +50,7 @@ def in_pieces(size: int) -> Function:
     return function(For(first, BEGIN, END, (declared, *zeroed(first, stop)), number(size)))
 
 
-def function(*body: Declare | For) -> Function:
+def function(*body: Statement) -> Function:
     return Function("zero", (Parameter(X), Parameter(BEGIN), Parameter(END)), body)
 
 
@@ -59,7 +59,9 @@ def lines(made: Function) -> list[str]:
 
 
 def test_whole_vectors_have_no_loop_for_single_items():
-    made = lines(for_ranges(function(*zeroed(BEGIN, END)), Ranges(32, 96)))
+    whole, *loops = zeroed(BEGIN, END)
+    rest = If(Infix("<", whole.variable, END), (Assign(Index(X, whole.variable), number(0)),))
+    made = lines(for_ranges(function(whole, *loops, rest), Ranges(32, 96)))
     assert made == ["for (int64_t i = begin; i < end; i += 16) {", "x[i] = 0;", "}"]
 
 

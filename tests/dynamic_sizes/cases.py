@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -235,6 +236,11 @@ def sliced(x):
 def sliced_by_another_size(x, y):
     m, half = y.shape[0], x.shape[0] // 2
     return x[m:], x[m::-1] * 2.0, x[: m + half : 3], x[half:m], x[1 : x.shape[0] : 2], y[half:]
+
+
+@case(40, 3, 9, x=("N <= 40", 3))
+def sliced_beyond_the_end(x):
+    return st.sin(st.stack([x, x * 2.0]))[x.shape[0] // 3 :]
 
 
 @case(*TWO, x="N <= 40", y="M <= 40")
@@ -597,7 +603,7 @@ def small_matrices(x):
     return st.linalg.det(gram), st.linalg.solve(gram, x[:, 0, :, None]), st.rotary(x)
 
 
-@case(*grid(N=(2, 5, 1), M=(3, 9, 1)), x=("N <= 5", "M <= 9", "M"))
+@case(*grid(N=(2, 5, 1), M=(3, 9, 0)), x=("N <= 5", "M <= 9", "M"))
 def matrices_of_all_sizes(x):
     unit = st.eye(x.shape[1], dtype=st.f64)
     gram = st.swapaxes(x, 1, 2) @ x + unit
@@ -609,6 +615,60 @@ def matrices_of_all_sizes(x):
 def batches_of_matrices(x):
     gram = st.swapaxes(x, 1, 2) @ x + st.eye(3, dtype=st.f64)
     return st.linalg.eigvalsh(gram), st.linalg.matrix_exp(x)
+
+
+@case(*grid(N=(2, 0, 1), M=(5, 1, 0)), x=("N <= 5", "M <= 12", "M"), exported=True)
+def spectra(x):
+    values, vectors = st.linalg.eigh(x)
+    return values, vectors * vectors, st.vmap(st.linalg.matrix_exp)(x)
+
+
+@case(16, 19, x=("N <= 300", "N"))
+def spectra_of_large_matrices(x):
+    return st.linalg.eigvalsh(x), st.linalg.svdvals(x)
+
+
+@case(*grid(N=(9, 3), M=(4, 1)), x=("N <= 12", "M <= 8"))
+def tall_matrices(x):
+    u, values, vh = st.linalg.svd(x)
+    found, residuals, rank, _ = st.linalg.lstsq(x, x[:, :1] * x[:, :1])
+    return u[:, :1] * u[:, :1], values, vh * vh, found, residuals, rank, st.linalg.matrix_norm(x, "nuc")
+
+
+@case(*grid(N=(2, 1), M=(5, 2)), x=("N <= 8", "M <= 12"))
+def wide_matrices(x):
+    u, values, vh = st.linalg.svd(x, full_matrices=False)
+    return u * u, values, vh * vh, st.linalg.pinv(x), st.linalg.matrix_rank(x, atol=st.sum(x) * 0.0 + 0.1)
+
+
+@case(*grid(N=(3, 0, 5), M=(4, 3, 2)), **BOTH)
+def elements_at_one_place(x):
+    places = st.zeros(x.shape, dtype=st.i64)
+    return st.take(x, places[:, 0], axis=0), st.take_along_axis(x, places, axis=0), st.add_item(x, places[:, 0], x)
+
+
+@case(*grid(N=(3, 1, 5), M=(4, 3, 2)), **BOTH, ids="N", integers={"ids": 3})
+def as_many_as_a_size(x, ids):
+    found = st.nonzero(x > 0, size=x.shape[1])[1], st.masked_select(x, x > 0, size=x.shape[0] * x.shape[1])
+    few = st.topk(x, x.shape[0], axis=0)[0], st.kthvalue(x, x.shape[1])[0], st.unique(ids, size=ids.shape[0])
+    return *found, *few, st.geomspace(1.0, 8.0, x.shape[0], dtype=st.f64) * x[:, 0]
+
+
+@case(*grid(N=(9, 5, 17), M=(3, 5, 1)), x="N <= 40", y="M <= 40")
+def convolved_vectors(x, y):
+    return st.convolve(x, y), st.convolve(x, y, "same"), st.correlate(x, y)
+
+
+@case(*grid(N=(3, 1), M=(2, 4)), **BOTH)
+def jacobians(x):
+    return st.jacfwd(lambda x: x[0] * x)(x), st.jacrev(st.sin)(x[0]), st.hessian(lambda x: st.sum(x**3))(x[0])
+
+
+@case(*grid(N=(3, 2), M=(2, 5)), x=(2, 3, "2 * N", "2 * M"), y=("N <= 6", "M <= 6"))
+def sizes_as_arguments(x, y):
+    n, m = y.shape
+    images = st.pixel_unshuffle(x, 2), st.fold(st.unfold(x, 2), x.shape[2:], 2), st.interpolate(x, size=(m, n))
+    return *images, st.rotary(x), st.rotary(x, interleaved=True), st.layer_norm(x, x.shape[2:]), st.rms_norm(y, (m,), y[0])
 
 
 @case(*grid(N=(5, 20, 1), M=(3, 6, 1), K=(2, 7, 1)), data="N <= 20", at="N", x=("M <= 6", 2), y="K <= 7", integers={"at": 9})
@@ -721,6 +781,28 @@ def branch_on_a_size(x):
     return y
 
 
+@case(x=("N <= 40", 3), exported=True)
+def pieces(x):
+    n = x.shape[0]
+    total, out = 0.0, st.zeros_like(x)
+    for i in range(0, n, 8):
+        piece = x[i : i + 8]
+        total = total + st.sum(st.tanh(piece) @ piece.T) / len(piece)
+        out[i : i + 8] = piece - st.mean(piece, axis=0)
+    for i in range(2, n, 8):
+        end = min(i + 8, n)
+        total = total + st.max(x[i:end, 1:]) * (end - i)
+    return total, out
+
+
+@case(x="N <= 40", y="N")
+def whole_pieces_with_another_axis(x, y):
+    total = st.zeros(4, dtype=st.f64)
+    for i in range(0, x.shape[0] // 4 * 4, 4):
+        total = total + x[i : i + 4] * st.sum(y[i : i + 3])
+    return total
+
+
 @case(x="N <= 40")
 def while_loop(x):
     y = x * 1.0
@@ -769,6 +851,32 @@ def recursion(x):
     return _halved(x, 4)
 
 
+@st.function
+def _powers(x, n, scale):
+    if n <= 1:
+        half = x.shape[0] // 2
+        return x[:half] * scale[:half]
+    rest = _powers(st.tanh(x * scale), n - 1, scale)
+    return rest * st.sum(x) + x.shape[0]
+
+
+@case(x="N <= 40", n=(1,), integers={"n": 6}, exported=True)
+def recursion_of_found_depth(x, n):
+    return _powers(x, n[0], x * 0.5 + 1.0)
+
+
+@st.function
+def _from(x, i):
+    if i >= x.shape[0]:
+        return st.zeros((), dtype=st.f64)
+    return x[i] + 0.5 * _from(x, i + 1)
+
+
+@case(x="N <= 40")
+def recursion_over_elements(x):
+    return _from(x, 0) * x
+
+
 @case(x="N <= 40")
 def asserted(x):
     assert x.shape[0] < 41, f"too many: {x.shape[0]}"
@@ -814,6 +922,28 @@ def mapped_over_a_part(x):
 @case(x=("N <= 40", 3))
 def checkpointed(x):
     return st.checkpoint(lambda x: st.tanh(x @ st.ones((3, 3), dtype=st.f64)))(x)
+
+
+@case(*TWO, **BOTH)
+def sizes_of_python(x):
+    """Integers that Python computes from sizes are sizes."""
+    n, m = x.shape
+    halves = x[: int(n / 2)], x[math.ceil(n / 4) :], x[:, : int(m * 0.25)], x[:, math.floor(m / 2) :]
+    return *halves, x[: n >> 1] * (n << 1), x[:, : abs(n - m)], st.zeros(n**2 + 1, dtype=st.f64) + st.sum(x)
+
+
+@case(*grid(N=(8, 1, 17), M=(4, 1, 2)), **BOTH)
+def sizes_of_parts_as_arguments(x):
+    n, m = x.shape
+    images = st.interpolate(x[None, None], size=(n // 2 + 1, 2 * m), mode="bilinear")
+    pooled = st.adaptive_avg_pool2d(x[None, None], (n // 2 + 1, 2))
+    return st.layer_norm(x, x.shape[-1:]), st.rms_norm(x, m), x.expand(3, n, m), images, pooled, st.ones(x.size)
+
+
+@case(*TWO[2:6], **BOTH, y="M")
+def jacobians_of_slices(x, y):
+    rows = st.jacrev(lambda x, y: x[:3] @ st.sin(y), argnums=(0, 1))(x, y)
+    return *rows, st.jacfwd(lambda y: y[:2] * st.sum(y))(y), st.hessian(lambda y: st.sum(y) * st.sum(st.sin(y)))(y)
 
 
 @case(1, 3, 6, x="N <= 8", gradient=False)
@@ -878,7 +1008,7 @@ def strided_convolution(x, w):
     return st.conv2d(st.tanh(x), w, stride=2, padding=1)
 
 
-@case(*grid(N=(4, 6, 16), M=(4, 10, 8)), x=(2, 3, "N <= 20", "M <= 20"))
+@case(*grid(N=(4, 7, 16), M=(5, 38, 11, 10)), x=(2, 3, "N <= 20", "M <= 40"))
 def pooled(x):
     return st.max_pool2d(x, 2), st.avg_pool2d(x, 2)
 

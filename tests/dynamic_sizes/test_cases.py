@@ -69,6 +69,10 @@ def up_to_a_product(x):
     return st.sum(x[: x.shape[0] * x.shape[0] - 7])
 
 
+def pooled_padding(x):
+    return st.max_pool1d(x[None, None, 3:], 2, padding=1)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -78,6 +82,7 @@ def up_to_a_product(x):
         (fewer_zeros, "zeros: an extent is not negative, got (N - 3,); N is 1"),
         (no_element_to_repeat, "has no element to repeat"),
         (up_to_a_product, "a bound of a slice, N * N - 7, is negative; N is 1"),
+        (pooled_padding, "max_pool2d: images must have elements, got f64 (1, 1, 1, max(0, N - 3))"),
     ],
     ids=lambda given: given.__name__ if callable(given) else "",
 )
@@ -110,3 +115,16 @@ def test_loops_over_sizes_are_never_inlined() -> None:
     dynamic = st.function(dims={"x": (2, 3, "N <= 20", "M <= 20")})(pooled).stage(x)
     assert "static __attribute__((noinline)) void max_pool2d(" in dynamic.source
     assert "static void max_pool2d(" in st.function(pooled).stage(x).source
+
+
+def without_single_axes(x):
+    return st.squeeze(x), st.cov(x)
+
+
+def test_axes_of_one_element_are_removed() -> None:
+    program, static = (st.function(dims=dims)(without_single_axes) for dims in ({"x": ("N <= 40", 3)}, "static"))
+    for rows in (4, 1, 6):
+        x = np.arange(3.0 * rows).reshape(rows, 3)
+        for found, right in zip(program(x), static(x), strict=True):
+            np.testing.assert_array_equal(found, right)
+    assert len(program.programs) == 2

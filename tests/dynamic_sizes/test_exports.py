@@ -199,6 +199,19 @@ def test_relations_are_in_the_header_and_checked(odd: Exported) -> None:
     assert "M (0 to 8)" in (odd.folder / "README.md").read_text().replace("`", "")
 
 
+def last_rows(x, y):
+    return x[-y.shape[0] :] * y
+
+
+def test_sizes_that_are_sums_of_dimensions_are_found_in_files(tmp_path: Path) -> None:
+    function = st.function(dims={"x": ("N <= 20", 2), "y": ("M <= 20", 2)})(last_rows)
+    exported = Exported(function, tmp_path, np.ones((5, 2)), np.ones((3, 2)))
+    for n, m in ((5, 3), (20, 20), (4, 1)):
+        given = np.arange(2.0 * n).reshape(n, 2), np.arange(2.0 * m).reshape(m, 2)
+        _same(exported(*given), last_rows(*given), rtol=1e-10)
+    assert "dimension `N - M` is -1, it may be 0 to 20" in exported.run(np.ones((2, 2)), np.ones((3, 2))).stderr
+
+
 CALLER = r"""
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from benchmarks.size_rows import arguments, gpt2_loss, lstm_loss, mnist_loss, squeezenet_loss
 from examples.char_lstm.model import CharLSTM
 from examples.gpt2.model import GPT2, Config
 from examples.mnist.models import CNN
@@ -34,21 +35,9 @@ class Example:
     larger: tuple[dict[str, int], ...] = ()
 
 
-def mnist_loss(model, x, y):
-    return st.cross_entropy(model(x, dropout=0.5), y)
-
-
 def mnist_classes(model, x, y):
     scores = model(x)
     return scores, st.sum(st.argmax(scores, axis=1) == y)
-
-
-def lstm_loss(model, x, y):
-    state, total = model.start(x.shape[1]), 0.0
-    for t in st.range(x.shape[0]):
-        state, scores = model.step(state, x[t])
-        total += st.cross_entropy(scores, y[t])
-    return total / x.shape[0]
 
 
 def lstm_text(model, x, y):
@@ -64,11 +53,6 @@ def lstm_text(model, x, y):
     return text, state[0]
 
 
-def gpt2_loss(model, x, y):
-    scores = model(x)
-    return st.cross_entropy(scores.view(-1, scores.shape[-1]), y.reshape(-1))
-
-
 def gpt2_text(model, x, y):
     """The first text of `x`, and as many tokens drawn after it."""
     prompt = x[0]
@@ -80,10 +64,6 @@ def gpt2_text(model, x, y):
         if place + 1 >= prompt.shape[0] and place + 1 < length:
             tokens[place + 1] = st.random.categorical(scores / 0.8)
     return tokens
-
-
-def squeezenet_loss(model, x, y):
-    return st.cross_entropy(model(x), y)
 
 
 def squeezenet_scores(model, x, y):
@@ -144,23 +124,13 @@ EXAMPLES = {
 }
 
 
-def arguments(example: Example, sizes: dict[str, int], dtype: Any) -> list[Any]:
-    draw = np.random.default_rng(sum(sizes.values()))
-    made = []
-    for name, axes in example.axes.items():
-        shape = [sizes[axis.split()[0]] if isinstance(axis, str) else axis for axis in axes]
-        most = example.integers.get(name)
-        made.append(draw.integers(0, most, shape) if most else draw.uniform(-1, 1, shape).astype(dtype.numpy))
-    return made
-
-
 def compare(example: Example, model: Any, function: Any, target: str, optimizer: Any, sizes: Any, dtype: Any) -> None:
     """At each size the program has the results of the static program, and leaves the same parameters."""
     tolerance = 1e-10 if dtype == st.f64 else 1e-5
     states = {owner: copy.deepcopy(owner.state_dict()) for owner in (model, optimizer)}
     dynamic = st.function(dims=example.axes, target=target)(function)
     for each in sizes:
-        given, found = arguments(example, each, dtype), []
+        given, found = arguments(example.axes, example.integers, each, dtype.numpy), []
         for program in (dynamic, st.function(target=target)(function)):
             for owner, state in states.items():
                 owner.load_state_dict(state)

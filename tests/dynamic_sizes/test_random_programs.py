@@ -61,6 +61,27 @@ st.jvp(lambda v: st.sin(v) * st.sum(v, axis={k}, keepdims=True), ({a},), ({a} * 
 st.grad(lambda v: st.sum(st.tanh(v) * st.sum(v * v, axis={k}, keepdims=True)))({a})
 st.checkpoint(lambda v: st.sin(v) + st.cumsum(v, axis={k}))({a})
 st.vmap(lambda row: row[::-1] * st.sum(row))(st.stack([{a}, {a}], axis=1))
+{a}[n // 2 - 1 :]
+{a}[m - n :]
+{a}[: min({a}.shape[0], m)]
+{a}[n // 3 : n // 3 + 2]
+{a} - {a}[:1]
+{a}[-1 - n // 4 :: -1]
+st.reshape({a}, (-1,))[: {a}.size // 2]
+{a}[None] * st.ones((n // 3, *([1] * {a}.ndim)), dtype=st.f64)
+st.concat([{a}, st.ones((n // 2, *{a}.shape[1:]), dtype=st.f64)], axis=0)
+st.concat([{a}[..., ::2], {a}[..., 1::2]], axis=-1)
+st.where(st.arange({a}.shape[-1]) < m // 2, {a}, st.sum({a}, axis=-1, keepdims=True))
+st.pad({a}, [(n % 3, max(n - {a}.shape[0], 0))] + [(0, m // 4)] * ({a}.ndim - 1))
+st.tile({a}, [2] + [1] * ({a}.ndim - 1))[:n]
+st.reshape(st.stack([{a}, -{a}], axis=-1), (*{a}.shape[:-1], -1))
+st.index_add(st.zeros((n // 2 + 1, *{a}.shape[1:]), dtype=st.f64), 0, st.arange({a}.shape[0]) * 3 % (n // 2 + 1), {a})
+st.set_item(st.zeros(({a}.shape[0] + 2, *{a}.shape[1:]), dtype=st.f64), slice(1, {a}.shape[0] + 1), {a})
+st.topk(st.concat([{a}, {a} * 0.5, st.ones((2, *{a}.shape[1:]), dtype=st.f64)], axis=0), 2, axis=0)[0]
+st.repeat({a}, n % 3 + 1, axis={k})
+st.roll({a}, n // 2, axis={k}) - st.roll({a}, -m, axis={k})
+st.layer_norm({a}, {a}.shape[-1:])
+st.conv1d(st.reshape({a}, (1, 1, -1)), st.ones((1, 1, 3), dtype=st.f64), padding=1)[0]
 """.strip().splitlines()
 LOOPS = (
     "{v} = {a} * 1.0\n    for i in st.range(n // 2):\n        {v} = {v} * 0.9 + i",
@@ -69,6 +90,10 @@ LOOPS = (
     "{v} = st.zeros({a}.shape, dtype=st.f64)\n    for i in st.range({a}.shape[0]):\n        if i % 2 == 0:\n"
     "            {v} = st.set_item({v}, i, {a}[i] * 2.0)\n        else:\n"
     "            {v} = st.set_item({v}, i, {v}[i - 1] + {a}[i])",
+    "{v} = {a} * 1.0\n    i = 0\n    while i < m:\n        {v} = st.sin({v}) + i * 0.1\n        if st.sum({v}) > 3.0:\n"
+    "            break\n        i += 2",
+    "{v} = st.zeros({a}.shape[1:], dtype=st.f64)\n    for i, (p, q) in enumerate(zip({a}[1:], {a}[:-1])):\n"
+    "        {v} = {v} * 0.7 + p * q + i",
     "if n > m // 2:\n        {v} = {a} * 2.0\n    else:\n        {v} = {a} - 1.0",
 )
 

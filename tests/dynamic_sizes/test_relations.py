@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.errors import ShapeError
+from staged.errors import ProgramValueError, ShapeError, UnboundNameError
 from staged.frontend.values import trees
 
 TWO = {"x": ("N <= 40", 3), "y": ("M <= 40", 3)}
@@ -92,6 +93,20 @@ def test_relations_of_expressions() -> None:
     compare(lambda x: x + st.ones(5), {"x": ("N <= 40",)}, (5,), (5,))
 
 
+def test_slices_of_one_element_broadcast() -> None:
+    compare(lambda x: x - x[:1] - x[-1:], {"x": ("N <= 40", 3)}, (7,), (0,), (1,), (40,), (2,), programs=2)
+    compare(lambda x: x * x[x.shape[0] // 2 :][:1], {"x": ("N <= 40",)}, (7,), (3,), (8,), (2,), programs=2)
+
+
+def test_products_of_sizes_are_positive() -> None:
+    def centred(x):
+        if x.size == 0:
+            return st.zeros(2, dtype=st.f64)
+        return st.reshape(x, (-1,)) - st.reshape(x, (-1,))[:1]
+
+    compare(centred, {"x": ("N <= 40", "M <= 40")}, (7, 2), (1, 1), (0, 3), (3, 40), (3, 0), programs=3)
+
+
 def test_a_branch_for_equal_sizes_has_programs_of_its_own() -> None:
     compare(if_equal, TWO, (4, 4), (7, 7), (5, 3), (9, 1), (2, 6), (3, 4), programs=3)
 
@@ -104,6 +119,27 @@ def unless_shorter(x, y):
 
 def test_branches_of_sizes_are_told_apart_if_they_need_relations() -> None:
     compare(unless_shorter, TWO, (5, 3), (9, 9), (7, 0), (3, 5), (0, 4), programs=2)
+
+
+def bound_in_a_loop(x, y):
+    for i in range(x.shape[0] - 2):
+        last = x[i] * y[:, 0]
+    return last
+
+
+def test_a_name_that_a_loop_binds_needs_an_iteration() -> None:
+    """Fewer rows are the UnboundNameError of the program for these sizes."""
+    compare(bound_in_a_loop, {"x": ("N <= 40",), "y": ("M <= 40", 2)}, (5, 3), (3, 7), (9, 0))
+    program = st.function(dims={"x": "N <= 40", "y": ("M <= 40", 2)})(bound_in_a_loop)
+    for rows in (5, 2):
+        with contextlib.nullcontext() if rows > 2 else pytest.raises(UnboundNameError, match="`last` is"):
+            program(np.ones(rows), np.ones((3, 2)))
+
+
+def test_a_size_has_the_attributes_of_an_int() -> None:
+    program = st.function(dims={"x": "N <= 40"})(lambda x: x * len((x.shape[0] + 1).shape))
+    with pytest.raises(AttributeError, match="'int' object has no attribute 'shape'"):
+        program(np.ones(3))
 
 
 def test_slices_that_count_from_the_end_by_a_size() -> None:
@@ -135,16 +171,17 @@ def test_slices_up_to_a_difference_of_sizes() -> None:
     compare(lambda x: x[3:] - x[: x.shape[0] - 3], {"x": ("N <= 40",)}, (6,), (4,), (3,))
 
 
-def three_less(x, y):
-    return y[: y.shape[0] - 3] * 2.0, x * 2.0
+def first_half(x, y):
+    half = y.shape[0] // 2
+    return y[:half] + y[half:], x * 2.0
 
 
 def test_names_of_fresh_dimensions_are_free() -> None:
-    axes = {"x": ("N_beyond_3 <= 9",), "y": ("N <= 40",)}
-    program = st.function(dims=axes)(three_less)
-    for rows, others in ((8, 7), (9, 1), (40, 0)):
+    axes = {"x": ("N_by_2 <= 9",), "y": ("N <= 40",)}
+    program = st.function(dims=axes)(first_half)
+    for rows, others in ((8, 7), (10, 1), (40, 0)):
         made = program(np.ones(others), np.ones(rows))
-        assert [len(each) for each in made] == [rows - 3, others]
+        assert [len(each) for each in made] == [rows // 2, others]
     assert len(program.programs) == 1
 
 
@@ -185,8 +222,24 @@ def test_a_staged_program_shows_the_sizes_of_a_call_that_does_not_fit() -> None:
     with pytest.raises(st.StagedError, match=r"(?s)staged as f64 \(M, 3\), got f64 \(4, 3\).*M is 2: axis 0 of `y`.*in total"):
         program(np.ones((4, 3)), np.ones((2, 3)))
     program = st.function(dims={"x": ("N <= 9",)})(up_to_three_less).stage(np.ones(5))
-    with pytest.raises(st.StagedError, match=r"N_beyond_3 is -1: axis 0 of `x` is N_beyond_3 \+ 3 .*in up_to_three_less"):
+    with pytest.raises(st.StagedError, match=r"(?s)`N` is 2, it may be 3 to 9.*N is 2: axis 0 of `x` .*in up_to_three_less"):
         program(np.ones(2))
+
+
+def halves_and_rest(x, y):
+    n = x.shape[0] // 2
+    return st.split(y, 2), st.topk(x[:n] + x[n:], 3)[0], y[: y.shape[0] - 3]
+
+
+def test_messages_have_the_dimensions_of_the_user() -> None:
+    program = st.function(dims={"x": ("N <= 40",), "y": ("M <= 40",)})(halves_and_rest)
+    program(np.ones(8), np.ones(4))
+    (use,) = program.programs
+    assert use.arguments == "x: f64 (2 * (N // 2),), N // 2 <= 20, y: f64 (3 <= M <= 40,)"
+    for sizes, message in (((8, 5), "split: M elements do not make 2 equal parts; M is 5"),
+                           ((4, 4), "no 3 elements along axis 0 of f64 ((N // 2),); N // 2 is 2")):  # fmt: skip
+        with pytest.raises(ProgramValueError, match=re.escape(message)):
+            program(*map(np.ones, sizes))
 
 
 def three_chunks(x):

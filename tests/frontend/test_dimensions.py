@@ -505,6 +505,25 @@ def test_eager_mode_gives_the_number() -> None:
 # ---- what stops, and what is refused --------------------------------------------------------------
 
 
+@st.function
+def recursive(a, n):
+    if n <= 0:
+        return st.sum(a)
+    return recursive(a * 2.0, n - 1)
+
+
+def test_a_recursive_function_receives_the_dimension() -> None:
+    def f(x, n):
+        total = 0.0
+        for i in st.range(2):
+            k = st.dim("K", n + i, max=4)
+            total = total + recursive(x[:k], n)
+        return total
+
+    for n in (0, 3):
+        np.testing.assert_allclose(st.function(f)(X, n), (np.sum(X[:n]) + np.sum(X[: n + 1])) * 2.0**n, rtol=1e-5)
+
+
 @pytest.mark.parametrize("n", [-1, 5])
 def test_a_size_out_of_bounds_stops_with_the_line(n) -> None:
     def f(x, n):
@@ -625,18 +644,6 @@ def in_a_variable(x, n):
     return st.sum(v)
 
 
-@st.function
-def recursive(a, n):
-    if n <= 0:
-        return st.sum(a)
-    return recursive(a * 2.0, n - 1)
-
-
-def into_recursion(x, n):
-    k = st.dim("N", n, max=4)
-    return recursive(x[:k], n)
-
-
 REFUSED = [
     (returned, "`result.1` is f32 \\(N, 5\\): the size of a result must be known", "out[:n] = x"),
     (grew_in_the_loop, "f32 \\(40, 5\\) before the loop and f32 \\(K, 5\\) after an iteration", "another name"),
@@ -648,7 +655,6 @@ REFUSED = [
     (no_integer, "the size of dimension `N` is an integer scalar, got f32", "st.i64"),
     (unnamed, "needs sizes that are known while staging", "st.dim"),
     (in_a_variable, "a Variable has a size that is known while staging", "v[:n] = x"),
-    (into_recursion, "the recursive function `recursive` takes an array whose size is known when the program runs", "count"),
 ]
 
 

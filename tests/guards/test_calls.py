@@ -53,6 +53,22 @@ def test_a_named_tuple_with_its_own_new_is_an_argument_that_does_not_trace_again
     assert calls(add) == [1]
 
 
+def test_a_frozen_dataclass_in_a_tuple_of_a_library_is_made_by_the_trace() -> None:
+    source = "def doubled(x):\n    return x * 2.0, Pair(x, x * 3.0)\n"
+    pair = dataclasses.make_dataclass("Pair", ["a", "b"], frozen=True)
+    library = {"__name__": "staged.packing", "Pair": pair}
+    exec(compile(source, st.packing.__file__, "exec"), library)
+    doubled = library["doubled"]
+
+    @st.function
+    def total(x: Any) -> Any:
+        y, pair = doubled(x)
+        return y + pair.b
+
+    assert [total(X).tolist() for _ in range(2)] == [[5.0, 10.0, 15.0]] * 2
+    assert calls(total) == [1]
+
+
 def test_programs_by_shape_dtype_and_static_values() -> None:
     @st.function(static=("n",))
     def power(x: Any, n: int = 2) -> Any:

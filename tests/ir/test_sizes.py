@@ -12,6 +12,7 @@ from staged.ir.size_questions import UndecidedSizeError
 from staged.ir.sizes import Dim, bounds_of, dims_in, largest, smallest, value_of
 
 N, M = Dim("N", max=64), Dim("M", max=5)
+TWICE = "2 * max(N - 2 * (N // 3) - 1, N // 3)"
 
 
 @pytest.mark.parametrize(
@@ -33,11 +34,13 @@ N, M = Dim("N", max=64), Dim("M", max=5)
         (largest(N, 3, N), largest(3, N), "max(3, N)"),
         (smallest(M, 5), M, "M"),
         (smallest(N, largest(N - 1, 0)), largest(0, N - 1), "max(0, N - 1)"),
-        (3 - N, -N + 3, "-N + 3"),
+        (3 - N, -N + 3, "3 - N"),
         (((N - 1) // 2 + 3) // 2, (N + 5) // 4, "((N + 1) // 4) + 1"),
         (largest(N - 2, 0) // 2, largest(N // 2 - 1, 0), "max((N // 2) - 1, 0)"),
         (largest(largest(N - 2, 0) - smallest(N, 2), 0), largest(0, N - 4), "max(0, N - 4)"),
-        (largest(N + largest(M, 3), 4 - smallest(N, 5)), largest(N + M, N + 3, 4 - N), "max(-N + 4, M + N, N + 3)"),
+        (largest(2 * N - 4, 0), 2 * largest(N - 2, 0), "2 * max(0, N - 2)"),
+        (largest(2 * largest(N // 3, N - 2 * (N // 3) - 1), 0), 2 * largest(N // 3, N - 2 * (N // 3) - 1), TWICE),
+        (largest(N + largest(M, 3), 4 - smallest(N, 5)), largest(N + M, N + 3, 4 - N), "max(4 - N, M + N, N + 3)"),
     ],
 )
 def test_equal_sizes_have_one_normal_form(one, other, text):

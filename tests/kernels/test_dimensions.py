@@ -98,3 +98,25 @@ def test_of_no_rows_of_one_and_of_all(way):
             found = program(X, W, *case)
         for number, (got, right) in enumerate(zip(found, oracle(X, W, *case), strict=True)):
             np.testing.assert_array_equal(np.asarray(got), right, err_msg=f"{case}, {number}")
+
+
+def source_of(function):
+    return st.function(target="portable", dims={"x": ("N <= 40", "M <= 40")})(function).stage(X).source
+
+
+def test_the_pieces_of_a_padded_row_are_vectors():
+    source = source_of(lambda x: st.pad(x, ((0, 0), (2, 3)), value=1.0))
+    for piece in ("j = 0; j < 2; ++j", "j = 2; j < M + 2; j += 4", "j = M + 2; j < M + 5; j += 4"):
+        assert f"for (int64_t {piece})" in source
+    x = np.arange(27, dtype=F).reshape(3, 9)
+    padded = st.function(lambda x: st.pad(x, ((0, 0), (2, 3)), value=1.0), dims={"x": ("N <= 40", "M <= 40")})
+    np.testing.assert_array_equal(padded(x), np.pad(x, ((0, 0), (2, 3)), constant_values=1))
+
+
+def test_the_end_of_a_loop_is_computed_once():
+    def joined(x):
+        y = x[:, : max(x.shape[1] - 2, 0)]
+        return st.concat([y, y[::-1]], axis=1)
+
+    source = source_of(joined)
+    assert source.count("0 > M - 2 ? 0 : M - 2") == source.count("j_end = 0 > M - 2 ? 0 : M - 2;") > 0

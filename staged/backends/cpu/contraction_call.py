@@ -104,7 +104,7 @@ def emit_contraction(
     if finish is not None and not product.has_epilogue:
         finish = for_ranges(finish, Ranges(step or product.column_step), ("cols",))
         own_functions.append(Snippet(finish.name, print_function(finish)))
-    items = product.work_items
+    items, places = product.work_items, {dim: Dim(str(first_size + place)) for place, dim in enumerate(dims)}
     work = _multiply_adds(op) / 20.0  # nanoseconds at a modest rate
     chunk = max(1, min(items // 2, int(items * 10_000 / work))) if items > 1 and work > 20_000 else 0
     return KernelText(
@@ -116,10 +116,9 @@ def emit_contraction(
         product.scratch_bytes,
         chunk=chunk,
         may_alias=tuple((result, operand + 1) for result, operand in may_alias),
-        items_size=substitute(
-            product.items_size,
-            {dim: Dim(str(first_size + place)) for place, dim in enumerate(dims)},
-        ),
+        items_size=substitute(product.items_size, places),
+        filled=product.filled and product.filled.substituted(places),
+        unused=frozenset(range(first_size, len(operands)) if product.filled and not product.text else ()),
         support=product.support,
         link=product.link,
         code=product.code,
@@ -152,6 +151,14 @@ def spec_of(op: Op) -> MatmulSpec | Conv2dSpec:
         stored = dtype if dtype.is_half else None
         return replace(matmul_spec(op, f32 if dtype.is_half else dtype), stored=stored)
     return conv2d_spec(op, dtype)
+
+
+def sizes_of(op: Op) -> object:
+    """Equal for contractions whose tables may be equal."""
+    spec = spec_of(op)
+    if isinstance(spec, MatmulSpec) and spec.matrices is not None:
+        return replace(spec, matrices=replace(spec.matrices, may_repeat=False))
+    return spec
 
 
 def matmul_spec(op: Op, dtype: DType) -> MatmulSpec:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from staged.backends.cpu.contraction_call import emit_contraction, spec_of
+from staged.backends.cpu.contraction_call import emit_contraction, sizes_of
 from staged.backends.cpu.nest.kernel import emit_kernel, kernel_of
 from staged.code.common_names import common_words, usual_words, with_common_names
 from staged.code.dialect import C, Dialect
 from staged.code.in_place import with_needed_parameters, with_one_parameter
 from staged.code.kernel_text import KernelText, common_comments, kernel_comments, parameters_of
+from staged.code.named_choices import with_named_choices
 from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
 from staged.code.scopes import declared_within, renamed
@@ -253,7 +254,8 @@ class KernelLibrary:
                 name = self.names.fresh(f"{common}_epilogue")
                 code = with_common_names(code, [user.sized.function for user in users])
                 says = f"Finishes a tile of {len(users)} kernels: element (row + r, col + s) is `tile[r * ld + s]`."
-                code = replace(code, name=name, comments=(says,))
+                body = with_named_choices([parameter.variable for parameter in code.parameters], code.body)
+                code = replace(code, name=name, comments=(says,), body=body)
                 for user, numbers in zip(users, rows, strict=True):
                     own = user.kernel.name
                     made[own] = self.product(user.op, own, (code, numbers), pairs, step)
@@ -294,7 +296,7 @@ class KernelLibrary:
         self, op: Op, name: str, epilogue: tuple[Function, Numbers] | None = None, in_place: Pairs = (), step: int = 0
     ) -> KernelText:
         """A contraction, which has the table of the first one of equal sizes, if their tables are equal."""
-        tables = self.tables.setdefault(spec_of(op), {})
+        tables = self.tables.setdefault(sizes_of(op), {})
         for table in (*tables, ""):
             table = table or self.names.fresh(name, "_sizes")
             made = emit_contraction(op, name, self.machine, self.site, table, epilogue, in_place, step)

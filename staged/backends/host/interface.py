@@ -55,6 +55,7 @@ def make_parameter(
         is_set_first=is_set_first,
         key=key,
         most=(dim.max or 0) if dim is not None and is_size else 0,
+        least=dim.least if dim is not None and is_size else 0,
         index=field.index,
         array=field.array,
     )
@@ -218,7 +219,7 @@ def size_macros(name: str, parameters: Sequence[Parameter]) -> dict[str, str]:
 
 
 def _write_dimensions(w: Writer, sizes: Sizes, relations: Sequence[str]) -> None:
-    w.comment(f"The bounds of dimensions. The caller sets each dimension in `{sizes.name}_args`, from 0 to its bound.")
+    w.comment(f"The bounds of dimensions. The caller sets each dimension in `{sizes.name}_args`, up to its bound.")
     for dim, macro in sizes.macros.items():
         w.line(f"#define {macro} {dim.max}")
     if relations:
@@ -269,7 +270,7 @@ def _row(layers: Sequence[Parameter]) -> tuple[str, str]:
     if first.index is not None and not first.array:
         declaration += f"[{len(layers)}]"
     if first.is_size:
-        return f"{declaration};", f"0 to {first.most}  dimension  {first.label}"
+        return f"{declaration};", f"{first.span}  dimension  {first.label}"
     kind = f"{first.dtype} " if DTYPES[first.dtype].is_complex else ""
     note = f"{kind}{shape_text(first.shape)}  {first.role}  {_paths([each.path for each in layers])}"
     if first.device != "cpu":

@@ -48,7 +48,7 @@ from staged.code.tree import (
 )
 from staged.code.types import CType, Space, pointer, word
 from staged.code.unused import names_used
-from staged.code.uses import expressions_of, with_parts
+from staged.code.uses import root_names, with_parts, written_names
 from staged.code.writer import Names, Writer
 from staged.source import Position
 
@@ -260,7 +260,7 @@ class Outliner:
     ) -> list[Statement] | None:
         """Move a run to a function, with a new `name` unless it has one; returns the call."""
         label = label.rstrip("_")
-        later, written = names_used(rest), (_written(run) | self.elsewhere) - self.constants
+        later, written = names_used(rest), (written_names(run) | self.elsewhere) - self.constants
         declared = {each.variable.text: each for each in run if isinstance(each, Declare)}
         again = self.made_again(declared, later, written)
         run = _without_unused(run, again)
@@ -401,24 +401,6 @@ def declared_here(body: Sequence[Statement]) -> list[Variable]:
     return found
 
 
-def _written(body: Sequence[Statement]) -> set[str]:
-    """The names whose variables statements change, or whose addresses they use; programs only read through a table."""
-    found: set[str] = set()
-    for statement in walk(body):
-        if isinstance(statement, Assign):
-            found |= _root(statement.target)
-        if isinstance(statement, ForAny) and isinstance(statement.onwards, Assign):
-            found |= _root(statement.onwards.target)
-        match statement:
-            case DeclareTable() | Assign(value=Items()):
-                continue
-        for part in with_parts(expressions_of(statement)):
-            match part:
-                case Prefix("++" | "--" | "&", operand):
-                    found |= _root(operand)
-    return found
-
-
 def _constants(body: Sequence[Statement]) -> set[str]:
     """The names of which each declaration is a constant."""
     declared = [each for each in walk(body) if isinstance(each, Declare)]
@@ -439,14 +421,7 @@ def _placed_elsewhere(body: Sequence[Statement]) -> set[str]:
                 stored += [value for _, value in fields]
             case Assign(Member(), value):
                 stored.append(value)
-    return set().union(*(_root(each.operand) for each in stored if isinstance(each, Prefix) and each.op == "&"))
-
-
-def _root(target: Expr) -> set[str]:
-    """The variable that an assignment changes, if it is a local."""
-    while isinstance(target, Member) and not target.arrow:
-        target = target.base
-    return {target.text} if isinstance(target, Name) else set()
+    return set().union(*(root_names(each.operand) for each in stored if isinstance(each, Prefix) and each.op == "&"))
 
 
 def _through_pointers(

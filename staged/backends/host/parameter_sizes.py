@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from staged.base.artifact import Parameter
-from staged.code.expr import Expr, Group, Name
+from staged.code.expr import Group, Name
 from staged.code.extents import size_expr
-from staged.ir.size_functions import linear, parsed
-from staged.ir.sizes import Dim, Extent, Size, dims_in, value_of
+from staged.ir.size_functions import parsed
+from staged.ir.sizes import Dim, Extent, Size, dims_in, terms_of, value_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Sizes:
     @cached_property
     def fields(self) -> dict[Dim, Parameter]:
         """By dimension: the field with its value."""
-        return {Dim(each.label, each.most): each for each in self.parameters if each.is_size}
+        return {Dim(each.label, each.most, least=each.least): each for each in self.parameters if each.is_size}
 
     @cached_property
     def macros(self) -> dict[Dim, str]:
@@ -55,23 +55,25 @@ class Sizes:
         extents = (extent for each in self.parameters for extent in self.shape(each) if not isinstance(extent, int))
         return list(dict.fromkeys((*self.fields, *extents)))
 
-    def source(self, dim: Dim) -> tuple[Extent, int, int]:
-        """A size `a * dim + b` that an argument has, with a and b: the dimension itself if possible."""
-        arguments = [each for each in self.parameters if each.role == "input"]
-        extents = [extent for each in arguments for extent in self.shape(each)]
-        sources = [(extent, found) for extent in extents if (found := linear(extent)) and found[0] == dim]
-        extent, (_, factor, offset) = min(sources, key=lambda source: source[0] != dim)
-        return extent, factor, offset
+    @cached_property
+    def sources(self) -> dict[Dim, tuple[Extent, int, Extent]]:
+        """By dimension: a size `a * dim + b` that an argument has, with a and b: the dimension itself if possible.
 
-    def in_c(self, extent: Extent, value: Callable[[Parameter], str]) -> Expr:
-        """A size in C, given the value of a dimension by its field."""
-        return size_expr(extent, lambda dim: Name(value(self.fields[dim])))
+        Each b has only dimensions that come before.
+        """
+        extents = [extent for each in self.parameters if each.role == "input" for extent in self.shape(each)]
+        sources: dict[Dim, tuple[Extent, int, Extent]] = {}
+        while waiting := [dim for dim in self.fields if dim not in sources]:
+            found = [(dim, source) for dim in waiting for source in _sources(dim, extents, sources.keys())]
+            dim, source = next((each for each in found if each[0] == each[1][0]), found[0])
+            sources[dim] = source
+        return sources
 
     def factor(self, extent: Size) -> str:
         """A size as a factor in a macro whose parameters are dimensions."""
         if isinstance(extent, Dim):
             return f"(size_t)({self.fields[extent].field})"
-        size = self.in_c(extent, lambda dim: f"(int64_t)({dim.field})")
+        size = size_expr(extent, lambda dim: Name(f"(int64_t)({self.fields[dim].field})"))
         return f"(size_t){size if isinstance(size, Group) else Group(size)}"
 
     def dims_of(self, parameter: Parameter) -> list[Dim]:
@@ -87,3 +89,12 @@ class Sizes:
     def values(self) -> Mapping[Dim, int]:
         """The sizes at the time of export."""
         return {dim: field.start for dim, field in self.fields.items()}
+
+
+def _sources(dim: Dim, extents: Sequence[Extent], known: Collection[Dim]) -> Iterator[tuple[Extent, int, Extent]]:
+    """The sizes `a * dim + b` with known b: the size, a and b."""
+    for extent in extents:
+        factor = terms_of(extent).get((dim,), 0)
+        rest = extent - dim * factor
+        if factor and set(dims_in(rest)) <= set(known):
+            yield extent, factor, rest

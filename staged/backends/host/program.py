@@ -40,6 +40,7 @@ from staged.backends.host.interface import (
     variables_set_first,
     written_variables,
 )
+from staged.backends.host.product_sizes import filled_sizes
 from staged.backends.host.residuals import kept_names
 from staged.backends.host.sections import calls_of_kernels
 from staged.backends.host.shared_loops import parameter_types, sharing_of
@@ -498,10 +499,10 @@ class ProgramEmitter:
     # ---- calls of kernels ----
 
     def call_kernel(self, structure: BodyEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
-        kernel: KernelText = self.kernels[op]
-        items = kernel.items_of([*inputs, *outputs])
+        kernel, given = self.kernels[op], [*inputs, *outputs]
         structure.need(*kernel.snippets)
-        arguments = [*kernel.passed(inputs, outputs), *kernel.numbers, *([Name("host")] if kernel.can_fail else [])]
+        items, sizes = kernel.items_of(given), filled_sizes(structure.local, kernel, given)
+        arguments = [*kernel.passed(inputs, outputs), *sizes, *kernel.numbers, *[Name("host")] * kernel.can_fail]
         if kernel.is_shared and self.machine.cores > 1:
             structure.need("share")
             self.shared[kernel.name] = kernel.shared

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from staged.backends.host.body import BodyEmitter
+from staged.backends.host.product_sizes import with_sizes_first
 from staged.code.expr import Infix, Literal, Member, Name, Prefix, Variable
 from staged.code.kernel_text import KernelText
 from staged.code.printer import print_body
@@ -163,7 +164,7 @@ def finish_part(
         statements.insert(0, Declare(names.thread, Name("st_thread_index")))
     where = () if op.where is None else (f"{op.where.short}  {op.where.text}",)
     about = f"iterations of `{index}`, which threads share: none touches what another one writes"
-    own, text = with_short_names(parameters, (*statements, kept), body.local_names)
+    own, text = with_short_names(parameters, (*statements, *with_sizes_first(kept)), body.local_names)
     body.text.parts.append(PartText((*where, about), function, own, names, text))
     return function, tuple(Variable(name, type) for name, type in taken.items())
 

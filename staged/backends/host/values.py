@@ -16,7 +16,8 @@ from staged.code.writer import c_string
 from staged.ir.declaration import prims
 from staged.ir.names import OWN, name_of, rank
 from staged.ir.nodes import Op, Value
-from staged.ir.sizes import Dim, Extent
+from staged.ir.size_functions import of_user
+from staged.ir.sizes import Dim, Extent, smallest
 from staged.ir.storage import is_tensor
 from staged.ir.types import CPU, row_major
 
@@ -74,8 +75,10 @@ class Values:
         """The size of a dimension, checked unless that has been done or its range shows that it fits."""
         dim: Dim = op.attrs["dim"]
         value = op.result
-        self.body.where(op.where)
-        size = self.body.local(value.hint or dim.name, INDEX, self.body.scalar(op.operands[0]))
+        size = self.body.scalar(op.operands[0])
+        if op.effects or not isinstance(size, Name):  # else the parameter of a function
+            self.body.where(op.where)
+            size = self.body.local(value.hint or dim.name, INDEX, size)
         self.body.scalars[value] = self.body.sizes[dim] = size
         least, most = op.attrs.get("least", 0), op.attrs["most"]
         span = self.body.ranges.of(op.operands[0])
@@ -83,7 +86,7 @@ class Values:
             return
         ends = Infix("<", size, Literal(str(least))), Infix(">", size, Literal(str(most)))
         with self.body.code.branch(Junction("||", ends)):
-            message = Literal(c_string(f"dimension `{dim.name}` is %lld, it may be {least} to {most}"))
+            message = Literal(c_string(f"dimension `{of_user(dim)}` is %lld, it may be {least} to {most}"))
             emit_failure(self.body, "ST_VALUE_ERROR", op.where, message, Cast("long long", size))
 
     def emit_view(self, op: Op) -> None:
@@ -119,8 +122,9 @@ class Values:
         strides = row_major(*source.tensor.shape)
         if op.declared is prims.SLICE:
             offset: Extent = 0
-            for start, stride in zip(op.attrs["start"], strides, strict=True):
-                offset = offset + start * stride
+            for start, stride, extent in zip(op.attrs["start"], strides, source.tensor.shape, strict=True):
+                # The start of a slice without elements may lie behind the array.
+                offset = offset + (start if isinstance(start, int) else smallest(start, extent)) * stride
             return None if offset == 0 else self.body.extent(offset)
         terms = []
         for start, stride, extent, size in zip(

@@ -16,7 +16,7 @@ import numpy as np
 
 from staged.call.guards.check import Writer
 from staged.call.guards.expected import expected_argument, held, same
-from staged.ir.size_functions import as_text, renamed
+from staged.ir.size_functions import as_text, of_user, renamed
 from staged.ir.sizes import Dim, Extent, value_of
 from staged.ir.types import TensorType, shape_text
 from staged.source import Position
@@ -76,9 +76,10 @@ class SizeOf:
         """The size, given the shape of the argument and the dimensions before this one."""
         return (shape[self.axis] - value_of(self.offset, dims)) // self.factor
 
-    def text(self, array: str, names: Mapping[str, str]) -> str:
+    def text(self, shape: str, names: Mapping[str, str]) -> str:
         """The size as Python, with names for the dimensions before this one."""
-        return f"({array}.shape[{self.axis}] - ({as_text(self.offset, names)})) // {self.factor}"
+        size = f"{shape}[{self.axis}]" + (f" - ({as_text(self.offset, names)})" if self.offset != 0 else "")
+        return size if self.factor == 1 else f"({size}) // {self.factor}"
 
 
 def sizes_of(sizes: Iterable[SizeOf], shapes: Callable[[int], Sequence[int]]) -> dict[Dim, int]:
@@ -96,8 +97,9 @@ def described_sizes(
     lines = []
     for size in sizes:
         extent = size.dim * size.factor + size.offset
-        axis = f"axis {size.axis} of `{leaves[size.argument].path}`{'' if extent == size.dim else f' is {extent}'}"
-        lines.append(f"{size.dim} is {values[size.dim]}: {axis}{f' ({where})' if where else ''}")
+        axis = f"axis {size.axis} of `{leaves[size.argument].path}`"
+        form = "" if extent == size.dim else f" is {of_user(extent)}"
+        lines.append(f"{of_user(size.dim)} is {values[size.dim]}: {axis}{form}{f' ({where})' if where else ''}")
     return lines
 
 
@@ -141,15 +143,18 @@ def _write_sizes(
 ) -> list[str]:
     """Find the dimensions and compare the shapes that have some; return the expressions for the sizes."""
     names: dict[str, str] = {}
-    for size in sizes:
-        writer.label = f"the size `{size.dim}` of the argument `{leaves[size.argument].name}`"
-        found = names[str(size.dim)] = writer.local(size.text(inputs[size.argument], names))
-        writer.refuse(f"not {size.dim.least} <= {found} <= {size.dim.max}")
-    for text, leaf in zip(inputs, leaves, strict=True):
+    shapes = {}
+    for place, (text, leaf) in enumerate(zip(inputs, leaves, strict=True)):
         if not leaf.type.is_static:
             writer.label = f"the shape of the argument `{leaf.name}`"
-            shape = shape_text([as_text(extent, names) for extent in leaf.type.shape])
-            writer.refuse(f"{text}.shape != {shape}")
+            shapes[place] = writer.local(f"{text}.shape")
+    for size in sizes:
+        writer.label = f"the size `{size.dim}` of the argument `{leaves[size.argument].name}`"
+        found = names[str(size.dim)] = writer.local(size.text(shapes[size.argument], names))
+        writer.refuse(f"not {size.dim.least} <= {found} <= {size.dim.max}")
+    for place, shape in shapes.items():
+        writer.label = f"the shape of the argument `{leaves[place].name}`"
+        writer.refuse(f"{shape} != {shape_text([as_text(extent, names) for extent in leaves[place].type.shape])}")
     for relation in relations:
         writer.label = f"the relation {relation} of sizes"
         writer.refuse(f"not {renamed(relation, names)}")

@@ -33,9 +33,22 @@ from staged.code.nest.value import Value
 from staged.code.tree import CodeBuilder, Declare, Parameter, Unused
 from staged.code.types import INDEX, SHORT_INDEX, CType, Space, pointer, scalar
 from staged.code.writer import Names
-from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Load, Local, Nest, Operand, Statement
+from staged.ir.loops import (
+    Affine,
+    ArrayRef,
+    Axis,
+    Bound,
+    Constant,
+    Load,
+    Local,
+    Nest,
+    Operand,
+    Segment,
+    Statement,
+    guarded_part,
+)
 from staged.ir.schedule import Schedule
-from staged.ir.sizes import Extent, at_bounds, bounds_of
+from staged.ir.sizes import Extent, at_bounds, bounds_of, surely
 from staged.ir.types import DType, f32, f64
 
 _INLINE_WIDTH = 60
@@ -75,6 +88,8 @@ class Lowering:
         """The type of iteration counters and element numbers."""
         self.arrays: dict[ArrayRef, Expr] = {}
         self.values: dict[Local, Value] = {}
+        self.named: dict[Extent, Expr] = {}
+        """Sizes that variables hold."""
         self.axes: dict[Axis, Expr] = {}
         """The present index of each open loop."""
         self.ranges: dict[Axis, Range] = {}
@@ -89,7 +104,7 @@ class Lowering:
         """The places in arrays from which elements are counted inside of the loops that are written out."""
         self.starts: dict[frozenset[tuple[Axis | Local, Extent]], Variable] = {}
         """By the terms of an index: the number of the first element of a tile's row, in arrays with such indices."""
-        self.segments: dict[Axis, tuple[int, int]] = {}
+        self.segments: dict[Axis, Segment] = {}
         """The piece of an axis that is being written, where guards say different things of different pieces."""
         self.uses: dict[Local, tuple[int, int]] = {}
         """See `count_uses`."""
@@ -175,7 +190,7 @@ class Lowering:
 
     def size(self, extent: Extent) -> Expr:
         """A size in terms of the parameters that hold dimensions."""
-        return size_expr(extent, lambda dim: self.values[self.nest.counts[dim]].expr)
+        return size_expr(extent, lambda dim: self.values[self.nest.counts[dim]].expr, self.named)
 
     def operand(self, operand: Operand) -> Value:
         if isinstance(operand, Constant):
@@ -309,9 +324,14 @@ class Lowering:
             axis = next((axis for axis in guard.index.axes if axis in self.segments), None)
             if axis is None:
                 found.append(guard)
-            elif not 0 <= guard.index.offset + self.segments[axis][0] < guard.extent:
+            elif not self.holds(guard, axis):
                 return None
         return found
+
+    def holds(self, guard: Bound, axis: Axis) -> bool:
+        """Return whether a guard holds in the piece of an axis that is being written."""
+        (first, stop), (begin, end) = guarded_part(guard, axis), self.segments[axis]
+        return first != stop and (first == begin or surely(lambda: first <= begin < stop and end <= stop))
 
     def condition(self, bounds: Sequence[Bound]) -> Expr:
         """Return whether all of these indices lie inside of their axes."""

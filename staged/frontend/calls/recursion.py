@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType, MethodType
 from typing import Any
 
-from staged.errors import GradientError, ShapeError, StagingError, StaticStateError
+from staged.errors import GradientError, StagingError, StaticStateError
 from staged.frontend.calls.call import call
 from staged.frontend.calls.call_arguments import CallArguments, Slots, program_name
 from staged.frontend.calls.open_calls import (
@@ -30,6 +30,7 @@ from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.locals import Locals, VariableStates
 from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, Signal
 from staged.frontend.values import trees
+from staged.frontend.values.dimensions import bind_again
 from staged.frontend.values.join import Template, materialise, position_of
 from staged.frontend.values.mutation import check_body
 from staged.frontend.values.objects import Copied
@@ -40,7 +41,7 @@ from staged.ir.names import as_name
 from staged.ir.nodes import FAIL, Block, EndKind, Function, Op, Value, free_values
 from staged.ir.rewrite import Copier
 from staged.ir.structure import CALL
-from staged.ir.types import TensorType, dims_of
+from staged.ir.types import TensorType
 from staged.ops.array import StagedArray
 from staged.source import Position, here, position_of_function
 
@@ -157,14 +158,6 @@ class _FunctionAttempt:
         self.activation = Activation(function, given, special.slots, *depths, attempt, special)
         self.target: FunctionTarget | None = None
         types = [slot for slot in special.slots if isinstance(slot, TensorType)]
-        if any(map(dims_of, types)):
-            raise ShapeError(
-                f"the recursive function `{name}` takes an array whose size is known when the program runs: "
-                f"{', '.join(str(type) for type in types if dims_of(type))}",
-                where=here(),
-                hint="pass the whole array and the count, and make the dimension inside the function: "
-                '`n = st.dim("N", count, max=64)`, then `x[:n]`',
-            )
         hints = [
             as_name(path) for path, slot in zip(given.paths, special.slots, strict=True) if isinstance(slot, TensorType)
         ]
@@ -208,6 +201,7 @@ class _FunctionAttempt:
             trace.conditional += (open_body,)
             trace.bodies += (open_body,)
             trace.targets += (self.target,)
+            bind_again(trace)
             self._record(handles[: self.arguments])
             if not self.target.stale and self.special.result is not None:
                 check_body(trace, open_body)

@@ -158,7 +158,7 @@ def float_(value: Any = 0.0) -> Any:
 
 
 def _convert(value: Array, type_: TensorType, name: str) -> Any:
-    if value.size != 1 or value.shape:
+    if value.shape:
         raise StagedValueError(
             f"`{name}` takes a scalar, got {value.type}", where=here(), hint="use `st.astype(x, ...)` for arrays"
         )

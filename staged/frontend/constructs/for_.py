@@ -15,6 +15,7 @@ from staged.frontend.constructs.loops import (
     run_static,
     with_else,
 )
+from staged.frontend.constructs.pieces import enter_range
 from staged.frontend.constructs.unrolling import OF_FOR, copies
 from staged.frontend.syntax.assign import assign
 from staged.frontend.syntax.converter import Converter, operator, statement, text
@@ -22,13 +23,17 @@ from staged.frontend.syntax.names import Bindings, bindings_of, breaks_out
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.locals import Locals
 from staged.frontend.trace.signals import Body, Signal, SignalKind
-from staged.frontend.values.join import WEAK_INT, materialise
+from staged.frontend.values import trees
+from staged.frontend.values.join import WEAK_INT, Template, is_staged, materialise, number_type
 from staged.frontend.values.operands import note_operand
+from staged.frontend.values.size_questions import asked
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import EndKind, Op, Value
-from staged.ir.sizes import bounds_of
+from staged.ir.size_questions import Question
 from staged.ir.structure import FOR
+from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
+from staged.ops.assumptions import assume
 from staged.ops.context import context_or_none
 from staged.ops.dimension import as_extent
 from staged.source import here
@@ -119,12 +124,22 @@ def _run_now(
     return run_static(trace, scope, limited, f"the loop at line {line}", orelse)
 
 
-def _has_index(bounds: Iterable[Any]) -> bool:
-    """Return whether a range between sizes has an index for all values of the dimensions."""
+def _has_index(bounds: Iterable[Any]) -> bool | Question | None:
+    """Return whether a range between sizes has an index; None for a range between other numbers of the program."""
     start, stop, step = map(as_extent, bounds)
     if start is None or stop is None or not isinstance(step, int):
-        return False
-    return bounds_of((stop - start) * step)[0] > 0
+        return None
+    return start < stop if step > 0 else start > stop
+
+
+def _replaces_numbers(target: LoopTarget) -> bool:
+    """Return whether a loop carries an array in the place of a number of Python."""
+    return any(
+        isinstance(slot, TensorType) and not slot.weak and (number_type(leaf) or (is_staged(leaf) and leaf.type.weak))
+        for key, template in target.carry.items()
+        if isinstance(template, Template) and key not in target.late
+        for slot, leaf in zip(template.leaves, trees.flatten(target.value_at_entry(key))[0], strict=True)
+    )
 
 
 def record_for(
@@ -140,16 +155,18 @@ def record_for(
     """One loop of the program over `staged`, then `orelse`."""
     where = here()
     given = staged.bounds()
-    is_known = all(isinstance(bound, int) for bound in given)
-    is_empty = is_known and not range(*given)
+    has_index = _has_index(given)
+    if isinstance(has_index, Question):
+        asked.append(has_index)  # an error may be one of no iterations
     # After a loop that is certain to run, a name is bound where every iteration binds it.
-    ends: frozenset[EndKind] = frozenset({"yield", "continue", "break"} if is_known or _has_index(given) else ())
+    ends: frozenset[EndKind] = frozenset({"yield", "continue", "break"} if has_index is True else ())
     bounds = [materialise(trace, bound, WEAK_INT) for bound in given]
     staged.begin()
     breaks_further = names.breaks and orelse is not None
     hint = staged.index_hint or (word if word != "loop" else "index")
 
     def one_iteration(indices: list[StagedArray]) -> Signal | None:
+        enter_range(trace, indices[0], given)
         assign_item(staged.element(indices[0]))
         signal = body()
         if signal is None:
@@ -169,8 +186,8 @@ def record_for(
 
     def loop() -> Signal | None:
         catches: frozenset[SignalKind] = frozenset({"continue"} if breaks_further else {"continue", "break"})
-        if not is_empty:
-            StagedLoop(
+        if has_index is not False:
+            target = StagedLoop(
                 trace,
                 scope,
                 names,
@@ -182,6 +199,8 @@ def record_for(
                 catches=catches,
                 ends=ends,
             ).run()
+            if isinstance(has_index, Question) and _replaces_numbers(target):
+                assume(has_index)  # after no iterations Python has the number
         return None
 
     if breaks_further:

@@ -15,6 +15,7 @@ from staged.call.guards.expected import is_library
 from staged.errors import ShapeError, StagedValueError, StagingError, StaticStateError, article
 from staged.frontend.calls.call import call
 from staged.frontend.constructs.attributes import attribute
+from staged.frontend.constructs.pieces import cut
 from staged.frontend.syntax.converter import operator
 from staged.frontend.trace.context import TraceContext, current_trace, note_made
 from staged.frontend.trace.locals import Locals
@@ -127,6 +128,7 @@ def get_item(owner: Any, key: Any) -> Any:
     _check_key(owner, key)
     if isinstance(owner, Array):
         note_bounds(key)
+        key = cut(owner, key) if type(owner) is StagedArray else key
     else:
         note_item(owner, key)
     if isinstance(owner, list | tuple) and isinstance(key, StagedArray):
@@ -201,7 +203,7 @@ def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
     if isinstance(root, Array):
         note_bounds(key)
     if isinstance(root, Array) and not hasattr(root, "__staged_read__"):
-        return set_item(root, key, value)
+        return set_item(root, cut(root, key) if type(root) is StagedArray else key, value)
     if isinstance(root, np.ndarray):
         if isinstance(value, Array) or _has_staged(key):
             return set_item(root, key, value)

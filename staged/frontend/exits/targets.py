@@ -89,6 +89,10 @@ class CarryingTarget(Target):
     ends: frozenset[EndKind] = frozenset()
     by: Callable[[str], tuple[str, str]] = lambda name: ("before", "after")
 
+    def __post_init__(self) -> None:
+        self.dims = frozenset(dim for dim, _ in self.trace.dims)
+        """The dimensions that have a size before the construct."""
+
     def exit(self, signal: Signal) -> None:
         assert signal.kind == "break" or signal.kind == "continue", f"a loop is left by {signal.kind}"
         self.leave(signal.kind, signal.value, signal.where)
@@ -142,7 +146,7 @@ class CarryingTarget(Target):
         if now is before:
             return
         if before is NOTHING and self.joins_entry:
-            if key in self.late and kind in self.ends and _can_be_late(now):
+            if key in self.late and kind in self.ends and self._can_be_late(now):
                 self._demand(key, NOTHING, now)
             return  # else made in the body: its own
         if before is not NOTHING and now is not NOTHING and is_one(before, now):
@@ -165,6 +169,11 @@ class CarryingTarget(Target):
             self.demands[key] = join(wanted, now)
         except MismatchError as why:
             self.demands[key] = mismatch(self.scopes[key[0]], name, wanted, now, self.by(name), str(why), here())
+
+    def _can_be_late(self, value: Any) -> bool:
+        """Return whether zeros can serve as the unused initial value of a name that gets `value`."""
+        leaves, _ = trees.flatten(value)
+        return all(self.dims.issuperset(dims_of(leaf.type)) for leaf in leaves if isinstance(leaf, StagedArray))
 
     def _missing(self, key: Key) -> Unbound:
         """Why a name has no value at this exit; where a loop before it can give it one, the program is traced again."""
@@ -260,12 +269,6 @@ class CarryingTarget(Target):
             for name in names:
                 if (index, name) not in self.carry and self.value_at_entry((index, name)) is NOTHING:
                     unbind(self.scopes[index], name, why((index, name)))
-
-
-def _can_be_late(value: Any) -> bool:
-    """Return whether zeros can serve as the unused initial value of a name that gets `value`."""
-    leaves, _ = trees.flatten(value)
-    return not any(dims_of(leaf.type) for leaf in leaves if isinstance(leaf, StagedArray))
 
 
 def fits(leaves: list[Any], template: Template) -> bool:

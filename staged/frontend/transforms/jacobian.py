@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from staged.frontend.transforms.leaves import Outputs, Primals, name_of, plain, 
 from staged.frontend.transforms.vjp import vjp
 from staged.frontend.transforms.vmap import batched
 from staged.frontend.values import trees
+from staged.ir.sizes import Extent, product
 from staged.ops.array import Array
 from staged.ops.choice import astype
 from staged.ops.shape import reshape
@@ -140,30 +140,25 @@ class _Call:
 
     def basis(self, arrays: Sequence[Array]) -> list[Array]:
         """The unit vectors of the space that the arrays span together: one array per array, with a leading axis."""
-        sizes = [self.size(array) for array in arrays]
+        sizes = [product(array.type.shape) for array in arrays]
         total, found = sum(sizes), []
         for number, array in enumerate(arrays):
             rows = eye(total, sizes[number], -sum(sizes[:number]), dtype=array.dtype)
             found.append(reshape(rows, (total, *array.shape)))
         return found
 
-    def size(self, array: Array) -> int:
-        if not array.type.is_static:
-            raise GradientError(
-                f"the Jacobian of `{self.name}` needs sizes known while staging, got {array.type}", where=self.where
-            )
-        return math.prod(extent for extent in array.shape if isinstance(extent, int))
-
     def split(self, found: Array, arrays: Sequence[Array], leading: bool) -> list[Array]:
         """An array with an axis over the basis of `arrays`, first or last, as one array per array."""
-        whole, parts, start = (slice(None),) * (found.ndim - 1), [], 0
+        whole, parts = (slice(None),) * (found.ndim - 1), []
+        start: Extent = 0
         rest = found.shape[1:] if leading else found.shape[:-1]
         for array in arrays:
-            here_ = slice(start, start + self.size(array))
+            stop = start + product(array.type.shape)
+            here_ = slice(start, stop)
             part = get_item(found, (here_, *whole) if leading else (*whole, here_))
             shape = (*array.shape, *rest) if leading else (*rest, *array.shape)
             parts.append(reshape(part, shape))
-            start += self.size(array)
+            start = stop
         return parts
 
     def by_input(self, found: Array, leading: bool) -> Any:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedValueError
 from staged.frontend.trace.context import TraceContext, current_trace
+from staged.ir.declaration import prims
+from staged.ir.names import as_name
+from staged.ir.nodes import Op
 from staged.ir.sizes import Dim, Size
-from staged.ops.array import Array, static_hint
-from staged.ops.dimension import check_size, dim_op
+from staged.ops.array import Array, StagedArray, static_hint
+from staged.ops.dimension import COUNT, check_size, dim_op
 from staged.ops.promote import as_array, read
 from staged.source import here
 
@@ -65,14 +69,32 @@ def dim(name: str, value: Any = None, *, max: int | None = None) -> Any:
         number = int(count)
         check_size(name, number, int(max))
         return number
-    return _bound(trace, name, as_array(count), int(max))
+    return bound_here(trace, _fresh(trace, Dim(name, int(max))), as_array(count))
 
 
-def _bound(trace: TraceContext, name: str, count: Array, most: int) -> Array:
+def _fresh(trace: TraceContext, dim: Dim) -> Dim:
+    """The dimension with the first number that is free."""
     taken = {str(known) for known, _ in trace.dims}
-    numbered = (Dim(name, most, number) for number in itertools.count())
-    fresh = next(known for known in numbered if str(known) not in taken)
-    return bound_here(trace, fresh, count)
+    numbered = (replace(dim, number=number) for number in itertools.count())
+    return next(known for known in numbered if str(known) not in taken)
+
+
+def bind_known(trace: TraceContext, dim: Dim, count: Array) -> StagedArray:
+    """Give a fresh dimension a size that is within its bounds."""
+    dim = _fresh(trace, dim)
+    attrs = {"dim": dim, "most": dim.max, "least": dim.least}
+    (size,) = trace.emit_op(Op(prims.DIM, [trace.value_of(count)], [COUNT], attrs=attrs, where=here()))
+    trace.dims += ((dim, trace.block),)
+    return size
+
+
+def bind_again(trace: TraceContext) -> None:
+    """Give the dimensions of the blocks around their sizes in the open block, which becomes that of a function."""
+    for dim, home in trace.dims:
+        size = next(op for op in home.ops if op.declared is prims.DIM and op.attrs["dim"] == dim)
+        if trace.is_visible(StagedArray(size.result, trace)):
+            size.result.hint = as_name(dim.name)  # of the parameter
+            trace.emit_op(Op(prims.DIM, [size.result], [COUNT], attrs=size.attrs, where=size.where))
 
 
 def bound_here(trace: TraceContext, dim: Dim, count: Array) -> Array:

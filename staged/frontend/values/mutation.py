@@ -84,12 +84,12 @@ def note_new(value: object, args: tuple[object, ...], kwargs: dict[str, object])
 
 
 def note_parts(value: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-    """Note the mutable nodes of a new object that are not among the arguments that it was made from."""
+    """Note the nodes of a new object that are not among the arguments that it was made from."""
     if current_trace() is None:
         return
-    nodes = mutable_nodes(value)
+    nodes = mutable_nodes(value, with_frozen=True)
     if nodes:
-        given = {id(node) for node in mutable_nodes([*args, *kwargs.values()])}
+        given = {id(node) for node in mutable_nodes([*args, *kwargs.values()], with_frozen=True)}
         for node in nodes:
             if id(node) not in given:
                 note_made(node)

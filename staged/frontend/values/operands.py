@@ -17,6 +17,7 @@ from staged.frontend.syntax.converter import Converter, expression, operator, te
 from staged.frontend.trace.context import current_trace, note_made
 from staged.frontend.values.size_questions import compare
 from staged.ops.array import Array, StagedArray
+from staged.ops.torch_words import StagedSize
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "Eq": py.eq,
@@ -51,7 +52,7 @@ _VALUES = frozenset(
     (StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range)
 )
 """Classes whose values are staged, or noted as they are read."""
-_SIZED = frozenset((StagedArray, tuple))
+_SIZED = frozenset((StagedArray, StagedSize, tuple))
 """Classes of sizes and shapes."""
 
 

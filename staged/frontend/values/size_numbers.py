@@ -17,7 +17,7 @@ from staged.errors import StagingError
 from staged.ir.declaration import prims
 from staged.ir.functions import every_function
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
-from staged.ir.sizes import Bounds, Extent, bounds_of
+from staged.ir.sizes import Bounds, Extent, bounds_of, dims_in
 from staged.ir.structure import IF
 from staged.ir.trips import size_of
 from staged.ir.types import TensorType
@@ -122,7 +122,7 @@ class _Numbers:
         width, index = op.attrs.get("width", 0), op.operands[0]
         while (cast := index.made_by(prims.CAST)) is not None:
             index = cast.operands[0]
-        if width == 0 or index not in self.of_sizes:
+        if width == 0 or index not in self.of_sizes or not self.assumptions.sizes.keys() >= set(dims_in(width)):
             return
         first, last = self._end_of(index, is_last=False), self._end_of(index, is_last=True)
         if first is None or last is None or not self._holds(first >= 0, last + width <= op.attrs["extent"]):

@@ -132,17 +132,17 @@ def prefix(axes: Tree, tree: Tree) -> list[Any] | None:
 _MUTABLE, _SEQUENCES = (list, dict, deque), (list, tuple, deque)
 
 
-def mutable_nodes(tree: object) -> list[object]:
-    """The lists, dicts, deques and mutable dataclasses of a tree, in its order."""
+def mutable_nodes(tree: object, with_frozen: bool = False) -> list[object]:
+    """The lists, dicts, deques and mutable dataclasses of a tree, in its order, and frozen dataclasses if asked."""
     found: list[object] = []
     if type(tree) not in _LEAVES:
-        _add_mutable_nodes(tree, found)
+        _add_mutable_nodes(tree, found, with_frozen)
     return found
 
 
-def _add_mutable_nodes(node: Any, found: list[object]) -> None:
+def _add_mutable_nodes(node: Any, found: list[object], with_frozen: bool) -> None:
     is_fielded = is_dataclass(node)
-    if isinstance(node, _MUTABLE) or (is_fielded and not type(node).__dataclass_params__.frozen):
+    if isinstance(node, _MUTABLE) or (is_fielded and (with_frozen or not type(node).__dataclass_params__.frozen)):
         found.append(node)
     parts: Iterable[object] = ()
     if isinstance(node, _SEQUENCES):
@@ -153,7 +153,7 @@ def _add_mutable_nodes(node: Any, found: list[object]) -> None:
         parts = [getattr(node, field.name, None) for field in dataclasses.fields(node)]
     for part in parts:
         if type(part) not in _LEAVES:
-            _add_mutable_nodes(part, found)
+            _add_mutable_nodes(part, found, with_frozen)
 
 
 def same_structure(a: Spec, b: Spec) -> bool:

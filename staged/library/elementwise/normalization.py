@@ -19,6 +19,7 @@ from staged.ops.array import Array
 from staged.ops.checks import stop_unless
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
+from staged.ops.dimension import as_extent
 from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, sqrt, square
 from staged.ops.primitive import Sample, next_axes
 from staged.ops.promote import (
@@ -48,10 +49,11 @@ def _last_axes(name: str, x: Array, shape: Any) -> tuple[Shape, tuple[int, ...]]
     """The shape that is normalised over, by default that of the last axis, and its axes."""
     if shape is None:
         shape = x.shape[-1:]
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not shape or x.shape[x.ndim - len(shape) :] != shape:
+    given = (shape,) if as_extent(shape) is not None else tuple(shape)
+    shape = x.shape[x.ndim - len(given) :]
+    if not given or shape != tuple(map(as_extent, given)):
         raise shape_error(
-            f"{name} over {shape_text(shape)} does not fit {x.type}",
+            f"{name} over {shape_text(given)} does not fit {x.type}",
             x,
             hint="normalized_shape is the shape of the last axes of x",
         )

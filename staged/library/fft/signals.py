@@ -8,6 +8,7 @@ from staged.ir.sizes import surely
 from staged.library.elementwise.complex_numbers import conj
 from staged.library.pooling.convolution import conv1d
 from staged.ops.array import Array
+from staged.ops.assumptions import decide
 from staged.ops.checks import check_sizes
 from staged.ops.index import take
 from staged.ops.promote import check_argument, promoted, shape_error
@@ -46,14 +47,16 @@ def _convolved(name: str, x: Array, y: Array, mode: str) -> Array:
         raise shape_error(
             f"{name}: operands must be vectors with elements, got {x.type} and {y.type}", hint="check the size before"
         )
+    decide(n >= m)
     is_swapped = surely(lambda: m > n)
     if is_swapped:
         x, y, n, m = y, x, m, n
+    check_sizes(m > 0, f"{name}: operands must be vectors with elements, got {x.type} and {y.type}")
     check_sizes(n >= m, f"{name}: the second vector must not be longer than the first, got {x.type} and {y.type}")
     padding = 0 if mode == "valid" else m - 1
-    if x.dtype.is_float:
+    if x.dtype.is_float and isinstance(m, int):
         found = reshape(conv1d(reshape(x, (1, 1, n)), reshape(flip(y), (1, 1, m)), padding=padding), (-1,))
-    else:  # convolutions of images are of floats alone
+    else:  # convolutions of images are of floats alone, and their kernels have static sizes
         places = expand_dims(arange(n + 2 * padding - m + 1), 1) + arange(m)
         with in_range():
             found = take(pad_axis(x, 0, padding, padding, 0), places, 0) @ flip(y)

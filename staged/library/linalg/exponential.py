@@ -13,7 +13,7 @@ import numpy as np
 from staged.ir.types import TensorType, bool_, i64
 from staged.library.linalg.diagonals import diagonal
 from staged.library.linalg.lu import solved
-from staged.library.linalg.matrices import BATCHES, adjoint, block, product, size_of, square
+from staged.library.linalg.matrices import BATCHES, adjoint, block, greatest, product, size_of, square
 from staged.library.sequences.loop import repeat_while
 from staged.library.special.elementary import exp2
 from staged.ops.array import Array
@@ -25,7 +25,7 @@ from staged.ops.joining import concat
 from staged.ops.primitive import Sample
 from staged.ops.promote import constant
 from staged.ops.public import public
-from staged.ops.reduction import any_, max_, sum_
+from staged.ops.reduction import any_, sum_
 from staged.ops.shape import expand_dims
 from staged.ops.source import eye, ones, zeros
 
@@ -98,7 +98,7 @@ def _balance(x: Array) -> Array:
     samples=[Sample(((3, 3),), differentiate=())],
 )
 def _expm(x: Array) -> Array:
-    if not size_of(x):
+    if size_of(x) == 0:
         return x
     d = _balance(x)
     y = _unbalanced(x / expand_dims(d, -1) * expand_dims(d, -2))
@@ -106,7 +106,7 @@ def _expm(x: Array) -> Array:
 
 
 def _unbalanced(x: Array) -> Array:
-    size = max_(sum_(abs_(x), -2, keepdims=True), -1, keepdims=True)
+    size = greatest(sum_(abs_(x), -2, keepdims=True), -1)
     scale = ones(size.shape, size.dtype)
 
     def grow(scale: Array) -> list[Array]:

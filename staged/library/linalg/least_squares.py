@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from staged.ir.sizes import Extent, largest
 from staged.ir.types import i64
 from staged.library.elementwise.normalization import norm as norm_
 from staged.library.linalg.lu import inv
-from staged.library.linalg.matrices import BATCHES, adjoint, matrix, product, size_of, squared, turned
+from staged.library.linalg.matrices import BATCHES, adjoint, greatest, matrix, product, size_of, squared, turned
 from staged.library.linalg.spectral import eigvalsh, precision, svdvals, thin_svd
 from staged.library.linalg.triangular import columns
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
+from staged.ops.dimension import real_number
 from staged.ops.elementwise import abs_, maximum
 from staged.ops.primitive import Sample
 from staged.ops.promote import (
@@ -41,9 +43,9 @@ from staged.ops.source import zeros
 
 def _over(values: Array, rtol: float | Array) -> Array:
     """1 over each singular value above `rtol` times the largest, 0 for the others."""
-    if not size_of(values):
+    if size_of(values) == 0:
         return values
-    counts = values > rtol * max_(values, -1, keepdims=True)
+    counts = values > rtol * greatest(values, -1)
     return where(counts, 1.0 / where(counts, values, 1.0), 0.0)
 
 
@@ -75,10 +77,10 @@ def _inverse(a: Array, rtol: float | Array) -> Array:
     return _pinv(a, rtol, rtol=0.0)[0] if isinstance(rtol, Array) else _pinv(a, rtol=rtol)[0]
 
 
-def _tolerance(name: str, rtol: Any, a: Array, usual: float) -> float | Array:
+def _tolerance(name: str, rtol: Any, a: Array, usual: Extent) -> float | Array:
     """A number, or numbers (..., 1) for matrices (..., m, n), constants to derivatives."""
     if rtol is None:
-        return usual * precision(a)
+        rtol = real_number(usual) * precision(a)
     if is_number(rtol):
         return float(rtol)
     is_array = isinstance(rtol, Array | np.ndarray | np.generic)
@@ -87,8 +89,8 @@ def _tolerance(name: str, rtol: Any, a: Array, usual: float) -> float | Array:
     return broadcast(stop_gradient(limits), (*a.shape[:-2], 1))
 
 
-def _longest(a: Array) -> int:
-    return max(int(extent) for extent in a.shape[-2:] if isinstance(extent, int))
+def _longest(a: Array) -> Extent:
+    return largest(*a.shape[-2:])
 
 
 @public("linalg.pinv")
@@ -113,7 +115,6 @@ def lstsq(a: Any, b: Any, rcond: Option = None) -> tuple[Array, Array, Array, Ar
     matrices, sides = promoted(a, b, floats=True)
     matrices = matrix("lstsq", matrices)
     m, n = matrices.shape[-2:]
-    assert isinstance(m, int) and isinstance(n, int)
     rtol = _tolerance("lstsq", rcond, matrices, _longest(matrices))
     values = svdvals(matrices)
     tall, sides, is_vector = columns("lstsq", turned(matrices), sides)
@@ -126,9 +127,9 @@ def lstsq(a: Any, b: Any, rcond: Option = None) -> tuple[Array, Array, Array, Ar
 
 
 def _count(values: Array, rtol: float | Array, atol: float | Array = 0.0) -> Array:
-    if not size_of(values):
+    if size_of(values) == 0:
         return zeros(values.shape[:-1], i64)
-    least = rtol * max_(values, -1, keepdims=True)
+    least = rtol * greatest(values, -1)
     return sum_(cast(values > (least if isinstance(atol, float) and atol == 0 else maximum(least, atol)), i64), -1)
 
 
@@ -141,14 +142,14 @@ def matrix_rank(a: Any, /, *, rtol: Option = None, atol: Option = None, hermitia
     symmetric matrices is read.
     """
     matrices = matrix("matrix_rank", a)
-    least = 0.0 if atol is None else _tolerance("matrix_rank", atol, matrices, 0.0)
-    usual = _longest(matrices) * precision(matrices)
+    least = 0.0 if atol is None else _tolerance("matrix_rank", atol, matrices, 0)
+    usual = _tolerance("matrix_rank", None, matrices, _longest(matrices))
     if rtol is None and not isinstance(least, float):
         rtol = where(least > 0, 0.0, usual)
     elif rtol is None and least:
         rtol = 0.0
     else:
-        rtol = _tolerance("matrix_rank", rtol, matrices, _longest(matrices))
+        rtol = usual if rtol is None else _tolerance("matrix_rank", rtol, matrices, 0)
     still = stop_gradient(matrices)
     return _count(abs_(eigvalsh(still)) if hermitian else svdvals(still), rtol, least)
 

@@ -148,7 +148,7 @@ def lu_factor(a: Any) -> tuple[Array, Array]:
     Rows are exchanged so that each pivot is the largest of its column. Singular matrices have factors too, with zeros
     on the diagonal.
     """
-    factors, _, pivots = _lu(square("lu_factor", a, True))
+    factors, _, pivots = _lu(square("lu_factor", a))
     return factors, cast(pivots + 1, i32)
 
 
@@ -158,7 +158,7 @@ def lu(a: Any) -> tuple[Array, Array, Array]:
 
     Shapes: (..., n, n), square.
     """
-    factors, order, _ = _lu(square("lu", a, True))
+    factors, order, _ = _lu(square("lu", a))
     permutation = cast(iota((factors.shape[-1], 1), 0) == order[..., None, :], factors.dtype)
     return permutation, _unit(factors), triu(factors)
 
@@ -219,7 +219,7 @@ def solve(a: Any, b: Any) -> Array:
     program with a ValueError.
     """
     matrices, sides = promoted(a, b, floats=True)
-    matrices, sides, is_vector = columns("solve", square("solve", matrices, True), sides)
+    matrices, sides, is_vector = columns("solve", square("solve", matrices), sides)
     found = _solved(matrices, sides, *_factored("solve", matrices))
     return squeeze(found, -1) if is_vector else found
 
@@ -227,7 +227,7 @@ def solve(a: Any, b: Any) -> Array:
 @public("linalg.inv")
 def inv(a: Any) -> Array:
     """The inverse matrices. NumPy and Array API `linalg.inv`. A singular matrix stops the program with a ValueError."""
-    matrices = square("inv", a, True)
+    matrices = square("inv", a)
     unit = with_batch(matrices.shape[:-2], eye(matrices.shape[-1], dtype=matrices.dtype))
     return _solved(matrices, unit, *_factored("inv", matrices))
 
@@ -330,7 +330,7 @@ def _logabsdet(a: Array, factors: Array, order: Array) -> Array:
 
 def _with_signs(name: str, a: Any) -> tuple[Array, Array, Array, Array]:
     """The matrices, their factors and orders, and the signs of the orders."""
-    matrices = square(name, a, True)
+    matrices = square(name, a)
     factors, order, pivots = _lu(stop_gradient(matrices))
     swaps = where(pivots == iota((matrices.shape[-1],), 0), 1.0, -1.0)
     return matrices, factors, order, cast(prod(swaps, -1), matrices.dtype)
@@ -377,7 +377,7 @@ def slogdet(a: Any) -> SlogDet:
 def matrix_power(a: Any, n: int) -> Array:
     """`a` multiplied by itself, `n` times in all; of its inverse for a negative `n`. NumPy `linalg.matrix_power`."""
     check_known("linalg.matrix_power", "n", n)
-    base = square("matrix_power", inv(a) if n < 0 else a, True)
+    base = square("matrix_power", inv(a) if n < 0 else a)
     result, left = None, abs(n)
     while left:
         if left & 1:

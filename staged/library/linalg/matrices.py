@@ -20,6 +20,7 @@ from staged.ops.elementwise import square as square_of
 from staged.ops.primitive import same_attrs
 from staged.ops.promote import as_float, broadcast, broadcast_shapes, constant, shape_error
 from staged.ops.record import in_range
+from staged.ops.reduction import peak
 from staged.ops.shape import expand_dims, slice_axis, swapaxes
 from staged.ops.source import eye, zeros
 
@@ -37,36 +38,25 @@ _ZERO = TensorType(i64)
 # ---- operands -------------------------------------------------------------------------------------
 
 
-def matrix(name: str, x: Any, is_sized: bool = False) -> Array:
-    """The operand of `linalg.<name>`: no integers, two axes or more.
-
-    The last two axes have sizes fixed while staging unless `is_sized`.
-    """
+def matrix(name: str, x: Any) -> Array:
+    """The operand of `linalg.<name>`: no integers, two axes or more."""
     array = as_float(x)
     if array.ndim < 2:
         raise shape_error(f"linalg.{name} takes a matrix, or an array of matrices, got {array.type}", array)
-    if not is_sized and not all(isinstance(extent, int) for extent in array.shape[-2:]):
-        raise shape_error(
-            f"linalg.{name} needs matrices of a size fixed while staging, got {array.type}",
-            array,
-            hint="write the rows into a matrix of a fixed size first: `a = st.eye(n)`, then `a[:m, :m] = part`",
-        )
     return array
 
 
-def square(name: str, x: Any, is_sized: bool = False) -> Array:
+def square(name: str, x: Any) -> Array:
     """The operand of a function of square matrices."""
-    array = matrix(name, x, is_sized)
+    array = matrix(name, x)
     if array.shape[-1] != array.shape[-2]:
         raise shape_error(f"linalg.{name} takes square matrices, got {array.type}", array)
     return array
 
 
-def size_of(x: Array) -> int:
+def size_of(x: Array) -> Extent:
     """The number of columns."""
-    extent = x.shape[-1]
-    assert isinstance(extent, int)
-    return extent
+    return x.shape[-1]
 
 
 def with_batch(batch: Shape, x: Array) -> Array:
@@ -108,6 +98,11 @@ def squared(x: Array) -> Array:
         return square_of(x)
     re, im = parts(x)
     return square_of(re) + square_of(im)
+
+
+def greatest(x: Array, *axes: int) -> Array:
+    """The largest floats along axes, which keep one element; -inf without elements."""
+    return peak(x, [axis % x.ndim for axis in axes])
 
 
 def block(x: Array, rows: tuple[Extent, Extent], columns: tuple[Extent, Extent]) -> Array:

@@ -21,6 +21,7 @@ from staged.library.linalg.matrices import (
     BATCHES,
     adjoint,
     block,
+    greatest,
     leaf,
     matrix,
     part,
@@ -33,7 +34,6 @@ from staged.library.linalg.matrices import (
 from staged.library.linalg.triangular import triangular
 from staged.library.sequences.loop import scan
 from staged.ops.array import Array
-from staged.ops.assumptions import decide
 from staged.ops.checks import stop_unless
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
@@ -43,8 +43,8 @@ from staged.ops.joining import concat
 from staged.ops.primitive import Sample
 from staged.ops.promote import broadcast, check_argument
 from staged.ops.public import public
-from staged.ops.reduction import all_, any_, max_, sum_
-from staged.ops.shape import expand_dims, pad, slice_axis
+from staged.ops.reduction import all_, any_, sum_
+from staged.ops.shape import expand_dims, pad, slice_axis, squeeze
 from staged.ops.source import eye, iota, tril, triu, zeros
 
 PANEL = 32
@@ -108,7 +108,7 @@ def _scales(a: Array) -> Array:
     """1 for each column, but its largest number if squares of its numbers are infinite or round to 0."""
     numbers = np.finfo(a.dtype.numpy)
     least, most = float(numbers.tiny**0.5 / numbers.eps), float(numbers.max**0.5 * numbers.eps)
-    largest = max_(abs_(a), -2, keepdims=True)
+    largest = greatest(abs_(a), -2)
     is_outside = ((largest > 0) & (largest <= least)) | ((largest >= most) & (largest < float("inf")))
     return where(is_outside, largest, 1.0)
 
@@ -152,7 +152,7 @@ def _is_dependent(r: Array) -> Array:
     """Test whether a column is, up to rounding, a sum of those before it: one result for each matrix."""
     size = abs_(r)
     least = float(np.finfo(r.dtype.numpy).eps) * real_number(largest(r.shape[-1], 64))
-    return any_(diagonal(size, 0, -2, -1) <= least * max_(size, -2), -1)
+    return any_(diagonal(size, 0, -2, -1) <= least * squeeze(greatest(size, -2), -2), -1)
 
 
 def _qr_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
@@ -199,7 +199,7 @@ def _beside_vjp(cts: Any, results: Any, q: Array, rest: Array, factors: str) -> 
     """The columns turn by -q d_q' rest: as little as those of `q` require."""
     turns = product(results, cts, adjoint_a=True)
     skew = abs_(turns - adjoint(turns))
-    most = max_(abs_(cts), (-2, -1), keepdims=True)
+    most = greatest(abs_(cts), -2, -1)
     stop_unless(
         skew <= float(np.finfo(q.dtype.numpy).eps) ** 0.5 * most,
         f"linalg.{factors}: the columns that complete a basis are arbitrary up to rotations, so what depends on the "
@@ -254,9 +254,8 @@ def qr(a: Any, mode: str = "reduced") -> QR | Array:
     """
     known = ("reduced", "complete", "r")
     check_argument(mode in known, f"linalg.qr: the mode is 'reduced', 'complete' or 'r', got {mode!r}")
-    matrices = matrix("qr", a, True)
+    matrices = matrix("qr", a)
     rows, n, last = matrices.shape[-2], matrices.shape[-1], matrices.ndim - 1
-    decide(n > 0)  # a column of no elements has no maximum
     if rows < n:
         q, r = tall_qr(slice_axis(matrices, last, 0, rows))
         beside = product(q, slice_axis(matrices, last, rows, n), adjoint_a=True)

@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
+from staged.ir.size_questions import Question
+from staged.ir.sizes import Extent, largest, smallest, surely
 from staged.ir.types import CPU, TensorType, bool_, i64
 from staged.library.elementwise.complex_numbers import conj, imag, real
 from staged.library.linalg import numpy_factors
@@ -23,6 +25,7 @@ from staged.library.linalg.diagonals import diagonal
 from staged.library.linalg.matrices import (
     BATCHES,
     adjoint,
+    greatest,
     matrix,
     product,
     rows_to,
@@ -37,10 +40,12 @@ from staged.library.linalg.triangular import cholesky_rows, symmetric
 from staged.library.linalg.tridiagonal import each_matrix, reflected_by, tridiagonal, tridiagonal_eigh
 from staged.library.sequences.loop import repeat_while, scan
 from staged.ops.array import Array
+from staged.ops.assumptions import decide
 from staged.ops.checks import stop_unless
 from staged.ops.choice import where
 from staged.ops.composite import composite
 from staged.ops.context import current_context
+from staged.ops.dimension import answer, real_number
 from staged.ops.elementwise import abs_, maximum, sign, sqrt, square
 from staged.ops.joining import concat
 from staged.ops.primitive import Sample
@@ -66,16 +71,15 @@ def precision(x: Array) -> float:
 # ---- rotations --------------------------------------------------------------------------------------
 
 
-def _orthogonal_rows(x: Array, width: int) -> Array:
+def _orthogonal_rows(x: Array, width: Extent) -> Array:
     """Rows (..., n, m) rotated so that they are orthogonal in their first `width` columns."""
     n, axis = x.shape[-2], x.ndim - 2
-    assert isinstance(n, int)
-    if n < 2:
+    if isinstance(n, int) and n < 2:
         return x
-    x = pad(x, [(0, 0)] * axis + [(0, n % 2), (0, 0)])
-    half = (n + 1) // 2
+    half = largest((n + 1) // 2, 1)
+    x = pad(x, [(0, 0)] * axis + [(0, 2 * half - n), (0, 0)])
     last = x.ndim - 1
-    enough = precision(x) * max(width, 1) ** 0.5
+    enough = precision(x) * real_number(largest(width, 1)) ** 0.5
 
     def step(t: Array, x: Array, is_rotated: Array) -> list[Array]:
         above, below = slice_axis(x, axis, 0, half), slice_axis(x, axis, half, 2 * half)
@@ -95,9 +99,9 @@ def _orthogonal_rows(x: Array, width: int) -> Array:
         parts = [
             slice_axis(above, axis, 0, 1),
             slice_axis(below, axis, 0, 1),
-            slice_axis(above, axis, 1, max(half - 1, 1)),
+            slice_axis(above, axis, 1, largest(half - 1, 1)),
             slice_axis(below, axis, 1, half),
-            slice_axis(above, axis, max(half - 1, 1), half),
+            slice_axis(above, axis, largest(half - 1, 1), half),
         ]
         return [concat(parts, axis), is_rotated | any_(rotates)]
 
@@ -131,8 +135,18 @@ def _is_reduced(a: Array) -> bool:
 
     Their steps are many and small: fast in programs of the CPU, and nowhere else.
     """
+    return _has_small_steps() and surely(lambda: size_of(a) >= LEAST)
+
+
+def _has_small_steps() -> bool:
     context = current_context()
-    return size_of(a) >= LEAST and isinstance(context, RecordContext) and context.builder.device == CPU
+    return isinstance(context, RecordContext) and context.builder.device == CPU
+
+
+def _decide_way(n: Extent) -> None:
+    """Ask for one program for each way."""
+    if _has_small_steps():
+        decide(n >= LEAST)
 
 
 # ---- what has no derivative --------------------------------------------------------------------------
@@ -140,12 +154,12 @@ def _is_reduced(a: Array) -> bool:
 
 def _check_phases(name: str, turns: Array, *cotangents: Array | None) -> None:
     """Stop the reverse if a result depends on the vectors' phases, which are arbitrary in complex matrices."""
-    if not turns.dtype.is_complex or not size_of(turns):
+    if not turns.dtype.is_complex or size_of(turns) == 0:
         return
     phases = imag(diagonal(turns, 0, -2, -1))
-    most = (max_(abs_(given), (-2, -1), keepdims=True)[..., 0] for given in cotangents if given is not None)
+    sizes = (greatest(abs_(given), -2, -1)[..., 0] for given in cotangents if given is not None)
     stop_unless(
-        abs_(phases) <= precision(turns) ** 0.5 * reduce(maximum, most),
+        abs_(phases) <= precision(turns) ** 0.5 * reduce(maximum, sizes),
         f"linalg.{name}: the phases of complex vectors are arbitrary, so what depends on them has no derivative",
         in_rules=True,
     )
@@ -154,14 +168,15 @@ def _check_phases(name: str, turns: Array, *cotangents: Array | None) -> None:
 # ---- what equal values have no derivative of ----------------------------------------------------------
 
 
-def _tolerance(x: Array) -> float:
+def _tolerance(x: Array) -> float | Array:
     """The relative distance up to which values count as equal: their vectors are the result of rounding."""
-    return precision(x) * max(size_of(x), 64)
+    columns: float | Array = real_number(largest(size_of(x), 64))
+    return precision(x) * columns
 
 
 def _matters(x: Array, scale: Array) -> Array:
     """Test which elements of matrices are more than the rounding of matrices like `scale`."""
-    return abs_(x) > _tolerance(x) * max_(abs_(scale), (-2, -1), keepdims=True)
+    return abs_(x) > _tolerance(x) * greatest(abs_(scale), -2, -1)
 
 
 def _over(x: Array, divisor: Array, is_zero: Array, lost: Array | None = None) -> Array:
@@ -172,7 +187,7 @@ def _over(x: Array, divisor: Array, is_zero: Array, lost: Array | None = None) -
 
 def _equal(values: Array) -> tuple[Array, Array]:
     """The pairs (i, j) of values that count as equal, and the values that count as 0."""
-    least = _tolerance(values) * expand_dims(_largest(values), -1)
+    least = _tolerance(values) * _largest(values)
     gaps = expand_dims(values, -2) - expand_dims(values, -1)
     return abs_(gaps) <= expand_dims(least, -1), abs_(values) <= least
 
@@ -202,9 +217,9 @@ def _differ(d_values: Array) -> Array:
 
 
 def _largest(values: Array) -> Array:
-    if not size_of(values):
-        return zeros(values.shape[:-1], values.dtype)
-    return max_(abs_(values), -1)
+    if size_of(values) == 0:
+        return zeros((*values.shape[:-1], 1), values.dtype)
+    return greatest(abs_(values), -1)
 
 
 # ---- eigenvalues ------------------------------------------------------------------------------------
@@ -213,7 +228,7 @@ def _largest(values: Array) -> Array:
 def _eigh_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     (values, vectors), (d_values, d_vectors) = results, cts
     inner = zeros(a.shape, a.dtype) if d_values is None else cast(_on_diagonal(d_values), a.dtype)
-    if d_vectors is not None and size_of(a):
+    if d_vectors is not None and size_of(a) != 0:
         turns = product(vectors, d_vectors, adjoint_a=True)
         _check_phases("eigh", turns, d_vectors)
         gaps = expand_dims(values, -2) - expand_dims(values, -1)
@@ -233,7 +248,7 @@ def _eigh_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) 
     inner = product(vectors, product(symmetric(tangents[0]), vectors), adjoint_a=True)
     gaps = expand_dims(values, -2) - expand_dims(values, -1)
     turns = inner
-    if size_of(values):
+    if size_of(values) != 0:
         is_equal, _ = _equal(values)
         turns = _over(inner, gaps, is_equal, _matters(inner, inner) & _off_diagonal(values))
     return real(diagonal(inner, 0, -2, -1)), product(vectors, turns)
@@ -244,7 +259,7 @@ _SYMMETRIC = Sample((np.array([[2.0, 0.3, 0.1], [0.3, -1.0, 0.7], [0.1, 0.7, 0.5
 
 @composite("eigh", vjp=_eigh_vjp, jvp=_eigh_jvp, reference=numpy_factors.eigh, **BATCHES, samples=[_SYMMETRIC])
 def _eigh(a: Array) -> tuple[Array, ...]:
-    if not size_of(a):
+    if size_of(a) == 0:
         return zeros(a.shape[:-1], a.dtype.part), a
     a = with_real_diagonal(tril(a) + adjoint(tril(a, -1)))
     if not _is_reduced(a):
@@ -256,7 +271,7 @@ def _eigh(a: Array) -> tuple[Array, ...]:
 def _eigh_by_rotations(a: Array) -> tuple[Array, Array]:
     """Of a + s > 0 = l l', the rotated rows of l' are eigenvectors, times roots of the shifted eigenvalues."""
     n = size_of(a)
-    size = max_(abs_(a), (-2, -1), keepdims=True)
+    size = greatest(abs_(a), -2, -1)
     scaled = a / where(size == 0, 1.0, size)
     # The fourth root of the norm of the fourth power is little above the largest eigenvalue.
     twice = product(scaled, scaled)
@@ -309,6 +324,7 @@ def _lower(name: str, a: Any, UPLO: str) -> Array:
     """Square matrices with the triangle that is to be read as the lower one."""
     check_argument(UPLO in ("L", "U"), f"linalg.{name}: UPLO is 'L' or 'U', got {UPLO!r}")
     matrices = square_matrix(name, a)
+    _decide_way(size_of(matrices))
     return matrices if UPLO == "L" else adjoint(matrices)
 
 
@@ -327,7 +343,7 @@ def _svd_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     (u, values, v), (d_u, d_values, d_v) = results, cts
     inner = zeros((*values.shape, size_of(values)), a.dtype)
     inner = inner if d_values is None else cast(_on_diagonal(d_values), a.dtype)
-    if not size_of(a) or (d_u is None and d_v is None):
+    if size_of(a) == 0 or (d_u is None and d_v is None):
         return [product(product(u, inner), v, adjoint_b=True)]
     row, column = expand_dims(values, -2), expand_dims(values, -1)
     left = zeros(inner.shape, a.dtype) if d_u is None else product(u, d_u, adjoint_a=True)
@@ -345,6 +361,9 @@ def _svd_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
         lost = lost | (is_equal & _off_diagonal(values) & (_matters(both, both) | _differ(d_values)))
         slopes = expand_dims(d_values, -1)
         among = both_zero if is_tall or a.dtype.is_complex else both_zero & _off_diagonal(values)
+        beyond: bool | Question = a.shape[-2] > size_of(a)
+        if isinstance(beyond, Question) and not a.dtype.is_complex:
+            among = both_zero & (_off_diagonal(values) | answer(beyond))
         lost = lost | (among & _matters(slopes, slopes))
     inner = inner + 0.5 * (_over(together, row - column, is_equal) + _over(against, row + column, both_zero))
     total = product(u, inner)
@@ -362,7 +381,7 @@ def _svd_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -
     row, column = expand_dims(values, -2), expand_dims(values, -1)
     sides = product(t, v)
     inner = product(u, sides, adjoint_a=True)
-    if not size_of(a):
+    if size_of(a) == 0:
         return product(u, inner), real(diagonal(inner, 0, -2, -1)), product(v, inner)
     is_equal, is_zero = _equal(values)
     both_zero = expand_dims(is_zero, -2) & expand_dims(is_zero, -1)
@@ -383,7 +402,7 @@ _TALL = Sample(((4, 3),), differentiate=())
 def _svd(a: Array) -> tuple[Array, ...]:
     """u, the values, and v (not turned) of matrices with at least as many rows as columns."""
     n = size_of(a)
-    if not n:
+    if n == 0:
         q, r = tall_qr(a)
         return q, zeros(r.shape[:-1], a.dtype.part), r
     if not _is_reduced(a):
@@ -395,7 +414,7 @@ def _svd(a: Array) -> tuple[Array, ...]:
 
 def _svd_by_rotations(a: Array) -> tuple[Array, Array, Array]:
     n, last = size_of(a), a.ndim - 1
-    size = max_(abs_(a), (-2, -1), keepdims=True)
+    size = greatest(abs_(a), -2, -1)
     size = where(size == 0, 1.0, size)
     q, r = tall_qr(a / size)  # squares of what is large would be infinite, of what is small 0
     unit = broadcast(eye(n, dtype=a.dtype), r.shape)
@@ -426,13 +445,18 @@ def _svd_by_reflections(a: Array) -> tuple[Array, Array, Array]:
 
 def thin_svd(a: Array) -> tuple[Array, Array, Array]:
     """u (..., m, k), the values (..., k) and v (..., n, k), not turned, for k = min(m, n)."""
-    rows, n = a.shape[-2:]
-    assert isinstance(rows, int) and isinstance(n, int)
-    if rows >= n:
-        u, values, v = _svd(a)
-    else:
+    _decide_way(smallest(*a.shape[-2:]))
+    if _is_wide(a):
         v, values, u = _svd(adjoint(a))
+    else:
+        u, values, v = _svd(a)
     return u, values, v
+
+
+def _is_wide(a: Array) -> bool:
+    """Return whether matrices have fewer rows than columns; if the program finds the sizes, no more rows."""
+    rows, n = a.shape[-2:]
+    return rows != n and (surely(lambda: rows <= n) or not rows >= n)
 
 
 @overload
@@ -453,13 +477,12 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> SVD | Ar
     matrices = matrix("svd", a)
     if not compute_uv:
         return thin_svd(matrices)[1]
-    rows, n = matrices.shape[-2:]
-    assert isinstance(rows, int) and isinstance(n, int)
     u, values, v = thin_svd(matrices)
-    if full_matrices and rows > n:
-        u = completed("svd", u, u)
-    if full_matrices and rows < n:
-        v = completed("svd", v, v)
+    if full_matrices and matrices.shape[-2] != size_of(matrices):
+        if _is_wide(matrices):
+            v = completed("svd", v, v)
+        else:
+            u = completed("svd", u, u)
     return SVD(u, values, adjoint(v))
 
 

@@ -119,7 +119,7 @@ def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool = True, unitrian
     with `unitriangular` the diagonal too, which is 1. A zero on the diagonal gives infinities and NaN.
     """
     matrices, sides = promoted(a, b, floats=True)
-    matrices, sides, is_vector = columns("solve_triangular", square("solve_triangular", matrices, True), sides, left)
+    matrices, sides, is_vector = columns("solve_triangular", square("solve_triangular", matrices), sides, left)
     beside = 1 if unitriangular else 0
     matrices = triu(matrices, beside) if upper else tril(matrices, -beside)
     if unitriangular:
@@ -207,7 +207,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Array:
     imaginary part of their diagonal is unused. A matrix that is not positive definite stops the program with a
     ValueError.
     """
-    matrices = square("cholesky", a, True)
+    matrices = square("cholesky", a)
     (factor,) = _cholesky(adjoint(matrices) if upper else matrices)
     stop_unless(real(diagonal(factor, 0, -2, -1)) > 0, "linalg.cholesky: the matrix is not positive definite")
     return adjoint(factor) if upper else factor

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from staged.ir.sizes import Extent, Size
 from staged.ir.types import TensorType, i64
 from staged.library.elementwise.complex_numbers import conj, real
 from staged.library.linalg.matrices import block, part, product, size_of, squared, turned, with_part
@@ -43,10 +44,12 @@ def tiny(x: Array) -> float:
     return math.sqrt(float(info.tiny)) / float(info.eps)
 
 
-def parts_of(panels: int, is_complex: bool) -> list[tuple[int, int]]:
+def parts_of(panels: Extent, is_complex: bool) -> list[tuple[Extent, Extent]]:
     """The first panel and the end of each part of a loop over panels."""
+    if isinstance(panels, Size):
+        return [(0, panels)]
     count = max(1, min(2 if is_complex else MOST_PARTS, panels * PANEL // SHRINKS_AT))
-    ends = [panels * place // count for place in range(count + 1)]
+    ends: list[Extent] = [panels * place // count for place in range(count + 1)]
     return list(zip(ends, ends[1:], strict=False))
 
 
@@ -159,7 +162,6 @@ def reflected_by(reflections: tuple[Array, Array], x: Array) -> Array:
         unit = eye(PANEL, dtype=bool)
         return [reflected(x, (vs, where(unit, 1.0 / window(taus, [0, start], (1, PANEL)), crossed)), False)]
 
-    assert isinstance(count, int)
     return scan(count // PANEL, [x], step, ("x",), backwards=True, index="p")[0]
 
 

@@ -11,8 +11,10 @@ from staged.library.draws.random import uniform
 from staged.library.pooling.pooling import Window, maxima, means
 from staged.library.pooling.ranks import pooled, sizes, with_batch
 from staged.ops.array import Array
+from staged.ops.checks import check_sizes
 from staged.ops.choice import where
 from staged.ops.contraction import matmul
+from staged.ops.dimension import as_extent
 from staged.ops.dtypes import float_dtype
 from staged.ops.elementwise import minimum
 from staged.ops.index import take, take_along_axis
@@ -27,12 +29,18 @@ def _wanted(name: str, x: Array, rank: int, output_size: Any) -> Shape:
     """The sizes of the result; None in `output_size` keeps the size of `x`."""
     image = with_batch(name, x, rank)
     given = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size,) * rank
-    fixed = sizes(tuple(1 if one is None else one for one in given), "output_size", rank)
-    if min(fixed) < 1:
-        raise shape_error(
-            f"{name}: `output_size` must be at least 1, got {fixed}", x, hint="None keeps the size of an axis"
+    known = tuple([1 if one is None else as_extent(one) for one in given])
+    wanted = tuple([each for each in known if each is not None])
+    if len(wanted) != rank or len(known) != rank:
+        sizes(given, "output_size", rank)  # raises the error
+    for size in wanted:
+        check_sizes(
+            size >= 1,
+            f"{name}: `output_size` must be at least 1, got {wanted}",
+            x,
+            hint="None keeps the size of an axis",
         )
-    return tuple(own if one is None else size for one, size, own in zip(given, fixed, image.shape[2:], strict=True))
+    return tuple(own if one is None else size for one, size, own in zip(given, wanted, image.shape[2:], strict=True))
 
 
 def _counts(image: Array, wanted: Sequence[Extent | None]) -> list[tuple[Extent, Extent]]:

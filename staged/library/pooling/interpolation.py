@@ -19,7 +19,7 @@ from staged.ops.array import Array
 from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import stop_gradient, where
 from staged.ops.comparisons import clip
-from staged.ops.dimension import real_number
+from staged.ops.dimension import as_extent, real_number
 from staged.ops.elementwise import abs_, floor, isnan, round_
 from staged.ops.index import take
 from staged.ops.promote import (
@@ -33,7 +33,6 @@ from staged.ops.promote import (
     plain_number,
     promoted,
     shape_error,
-    whole,
 )
 from staged.ops.public import public
 from staged.ops.shape import expand_dims, matrix_transpose, moveaxis, reshape
@@ -99,10 +98,12 @@ def _resized(
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate takes size or scale_factor, and one of them", where=here())
     if size is not None:
-        sizes = [whole(one) for one in (size if isinstance(size, tuple | list) else [size] * len(given))]
+        found = [as_extent(one) for one in (size if isinstance(size, tuple | list) else [size] * len(given))]
+        sizes = [one for one in found if one is not None]
         message = f"interpolate: a size {size!r} does not fit {array.type}"
+        check_sizes(len(given) == len(found) == len(sizes), message, array)
         for one in sizes:
-            check_sizes(len(sizes) == len(given) and isinstance(one, Extent) and one > 0, message, array)
+            check_sizes(one > 0, message, array)
         if recompute:
             raise ArgumentError("interpolate: recompute_scale_factor goes with scale_factor", where=here())
         return sizes, [None] * len(given)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from staged.ir.sizes import exact_quotient
+from staged.ir.sizes import Extent, exact_quotient
 from staged.ir.types import Shape
-from staged.library.pooling.ranks import check_windows, sizes
+from staged.library.pooling.ranks import check_windows, extents, sizes
 from staged.ops.array import Array
-from staged.ops.checks import known_extent
+from staged.ops.checks import check_sizes, known_extent
 from staged.ops.convolution import Sizes, window_count
 from staged.ops.joining import stack
 from staged.ops.promote import as_array, axis_of, fixed_size, shape_error, whole
@@ -66,10 +66,10 @@ def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding:
     """
     array, batched = _images("fold", as_array(x), 3, "(N, C * kH * kW, windows)")
     kernel, step, edge = sizes(kernel_size, "kernel_size", 2), sizes(stride, "stride", 2), sizes(padding, "padding", 2)
-    apart, size = sizes(dilation, "dilation", 2), sizes(output_size, "output_size", 2)
+    apart, size = sizes(dilation, "dilation", 2), extents(output_size, "output_size", 2)
     rows, columns = _windows("fold", size, kernel, apart, edge, step)
     taps = kernel[0] * kernel[1]
-    width, count = fixed_size("fold", array, 1), fixed_size("fold", array, 2)
+    width, count = fixed_size("fold", array, 1), array.shape[2]
     if width % taps or count != rows * columns:
         raise shape_error(
             f"fold: {array.type} does not have columns of {taps} taps for {rows} x {columns} windows",
@@ -98,12 +98,13 @@ def _factor(name: str, what: str, value: Any) -> int:
     return value
 
 
-def _divided(name: str, x: Array, axis: int, by: int) -> int:
-    """The extent of an axis divided by a number, which must divide it."""
-    extent = fixed_size(name, x, axis)
-    if extent % by:
-        raise shape_error(f"{name}: the {extent} elements along axis {axis} of {x.type} are no multiple of {by}", x)
-    return extent // by
+def _divided(name: str, x: Array, axis: int, by: int) -> tuple[Array, Extent]:
+    """The array, and the extent of an axis divided by a number, which must divide it."""
+    extent = x.shape[axis]
+    count = extent // by
+    message = f"{name}: the {extent} elements along axis {axis} of {x.type} are no multiple of {by}"
+    check_sizes(count * by >= extent, message, x)
+    return slice_axis(x, axis, 0, count * by), count
 
 
 def _ranked(name: str, x: Any, least: int, layout: str) -> Array:
@@ -123,7 +124,7 @@ def pixel_shuffle(x: Any, upscale_factor: int) -> Array:
         _ranked("pixel_shuffle", x, 3, "(.., C * r^2, H, W)"),
         _factor("pixel_shuffle", "upscale_factor", upscale_factor),
     )
-    channels = _divided("pixel_shuffle", array, array.ndim - 3, r * r)
+    array, channels = _divided("pixel_shuffle", array, array.ndim - 3, r * r)
     lead, n = array.shape[:-3], array.ndim - 3
     height, width = array.shape[n + 1 :]
     parts = reshape(array, (*lead, channels, r, r, height, width))
@@ -137,8 +138,9 @@ def pixel_unshuffle(x: Any, downscale_factor: int) -> Array:
     array = _ranked("pixel_unshuffle", x, 3, "(.., C, H * r, W * r)")
     r = _factor("pixel_unshuffle", "downscale_factor", downscale_factor)
     n, lead = array.ndim - 3, array.shape[:-3]
-    channels = fixed_size("pixel_unshuffle", array, n)
-    height, width = (_divided("pixel_unshuffle", array, n + axis, r) for axis in (1, 2))
+    array, height = _divided("pixel_unshuffle", array, n + 1, r)
+    array, width = _divided("pixel_unshuffle", array, n + 2, r)
+    channels = array.shape[n]
     parts = reshape(array, (*lead, channels, height, r, width, r))
     moved = permute_dims(parts, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
     return reshape(moved, (*lead, channels * r * r, height, width))
@@ -151,7 +153,7 @@ def channel_shuffle(x: Any, groups: int) -> Array:
     Source: Zhang et al., ShuffleNet, 2018.
     """
     array, count = _ranked("channel_shuffle", x, 3, "(N, C, ..)"), _factor("channel_shuffle", "groups", groups)
-    per_group = _divided("channel_shuffle", array, 1, count)
+    array, per_group = _divided("channel_shuffle", array, 1, count)
     parts = reshape(array, (array.shape[0], count, per_group, *array.shape[2:]))
     order = (0, 2, 1, *range(3, array.ndim + 1))
     return reshape(permute_dims(parts, order), array.shape)

@@ -101,6 +101,9 @@ def maxima(image: Array, axes: Sequence[Window], ceil_mode: bool, return_indices
         wide = _longer(image, axes, lowest)
     values, places = bind_all(max_pool_op, [wide], **_attrs(axes, "kernel", "stride", "padding", "dilation"))
     check_windows("max_pool2d", image, values.shape[2:])
+    if any(axis.padding for axis in axes):
+        for extent in image.shape[2:]:
+            check_sizes(extent > 0, f"max_pool2d: images must have elements, got {image.type}", image)
     if any(axis.dilation != 1 for axis in axes):
         _check_elements(image, values, axes)
     if not return_indices:

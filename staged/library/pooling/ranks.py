@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staged.ir.sizes import Extent
+from staged.ir.sizes import Extent, Size
 from staged.ir.types import i64
 from staged.ops.array import Array
 from staged.ops.checks import check_sizes
 from staged.ops.convolution import Sizes
+from staged.ops.dimension import as_extent
 from staged.ops.index import take_along_axis
 from staged.ops.promote import cast, shape_error, whole
 from staged.ops.shape import expand_dims, flatten, reshape, squeeze
@@ -21,12 +22,22 @@ AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 _SIZES = {1: "an int", 2: "an int or a pair of ints", 3: "an int or three ints"}
 
 
+def extents(value: Any, name: str, rank: int) -> tuple[Extent, ...]:
+    """`sizes`, which may be those that the program finds."""
+    given = tuple(map(as_extent, value)) if isinstance(value, tuple | list) else (as_extent(value),) * rank
+    if len(given) == rank and any(isinstance(one, Size) for one in given) and None not in given:
+        return tuple(one for one in given if one is not None)
+    return sizes(value, name, rank)
+
+
 def sizes(value: Any, name: str, rank: int) -> Sizes:
     """(v, v) from v for images, or the pair itself; a ShapeError for anything else."""
     given = tuple(map(whole, value)) if isinstance(value, tuple | list) else (whole(value),) * rank
     if len(given) == rank and all(isinstance(one, int) and not isinstance(one, bool) for one in given):
         return given
-    raise shape_error(f"`{name}` must be {_SIZES[rank]}, got {value!r}", hint=f"one size for each of {AXES[rank]}")
+    found = tuple(size if isinstance(size := as_extent(one), Size) else one for one in given)
+    shown = f"({', '.join(map(str, found))})" if any(isinstance(one, Size) for one in found) else repr(value)
+    raise shape_error(f"`{name}` must be {_SIZES[rank]}, got {shown}", hint=f"one size for each of {AXES[rank]}")
 
 
 def with_batch(name: str, x: Array, rank: int) -> Array:

@@ -12,7 +12,7 @@ from staged.ops.checks import check_sizes
 from staged.ops.dimension import as_extent
 from staged.ops.elementwise import abs_, cos, exp, sin
 from staged.ops.joining import concat, stack
-from staged.ops.promote import as_array, as_float, cast, check_argument, check_dtype, fixed_size, shape_error, whole
+from staged.ops.promote import as_array, as_float, cast, check_argument, check_dtype, shape_error, whole
 from staged.ops.public import public
 from staged.ops.shape import reshape, slice_axis
 from staged.ops.source import arange
@@ -29,17 +29,18 @@ def rotary(x: Any, positions: Any = None, base: float = 10000.0, interleaved: bo
     array = as_float(x)
     if array.ndim < 2:
         raise shape_error(f"rotary takes (..., L, E), got {array.type}", array)
-    rows, width = array.shape[-2], fixed_size("rotary", array, array.ndim - 1)
-    if width % 2:
-        raise shape_error(f"rotary turns pairs of features, got {array.type}", array, hint="their number is even")
+    rows, width = array.shape[-2], array.shape[-1]
+    half, axis = width // 2, array.ndim - 1
+    message = f"rotary turns pairs of features, got {array.type}"
+    check_sizes(2 * half >= width, message, array, hint="their number is even")
+    array, width = slice_axis(array, axis, 0, 2 * half), 2 * half
     at = arange(rows) if positions is None else as_array(positions)
     if at.shape != (rows,):
         raise shape_error(f"rotary needs a position for each of {rows} rows, got {at.type}", array, at)
-    half = width // 2
-    rates = exp(cast(arange(half), array.dtype) * (-2.0 * math.log(base) / max(width, 1)))
+    span = max(width, 1) if isinstance(width, int) else cast(as_array(width), array.dtype)
+    rates = exp(cast(arange(half), array.dtype) * (-2.0 * math.log(base) / span))
     angles = reshape(cast(at, array.dtype), (rows, 1)) * reshape(rates, (1, half))
     c, s = cos(angles), sin(angles)
-    axis = array.ndim - 1
     if interleaved:
         pairs = reshape(array, (*array.shape[:-1], half, 2))
         a, b = (reshape(slice_axis(pairs, axis + 1, k, k + 1), (*array.shape[:-1], half)) for k in (0, 1))

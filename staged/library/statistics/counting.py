@@ -9,6 +9,7 @@ from staged.ir.sizes import Extent, largest, smallest
 from staged.ir.types import bool_, bound, f32, f64, i32, i64
 from staged.library.statistics.cumulative import cumsum
 from staged.ops.array import Array
+from staged.ops.assumptions import decide
 from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import where
 from staged.ops.comparisons import clip, logical_and, logical_or, not_equal
@@ -177,6 +178,8 @@ def histogram(
     if not is_real and (is_counted or type_of(handle(bins)).dtype.is_inexact):
         x = cast(as_array(x), f64)  # f32 does not represent all integers
     if is_counted:
+        for extent in as_array(x).shape if range is None else ():
+            decide(extent > 0)
         values = reshape(as_array(x), (-1,))
         edges = _edges(values, bins, range)
         shown = edges if is_real else cast(edges, f32)
@@ -214,10 +217,9 @@ def _edges(x: Array, bins: int, between: Any) -> Array:
 # ---- elements of a mask, up to a bound ----------------------------------------------------------------
 
 
-def _places(mask: Array, size: int, name: str) -> tuple[Array, Array]:
+def _places(mask: Array, size: Extent, name: str) -> tuple[Array, Array]:
     """(the places of the first `size` true elements of a vector, which of these there are)."""
-    check_known(name, "size", size)
-    size = int(size)
+    size = known_extent(name, "size", size)
     n = mask.shape[0]
     place = searchsorted(cumsum(mask), arange(1, size + 1))
     return clip(place, 0, largest(n - 1, 0)), place < n
@@ -251,7 +253,7 @@ def flatnonzero(x: Any, *, size: int, fill_value: int = 0) -> Array:
 def masked_select(x: Any, mask: Any, *, size: int, fill_value: Option = 0) -> Array:
     """The first `size` elements of `x` where `mask` holds, row-major, then `fill_value`. torch `masked_select`.
 
-    torch's has as many elements as the mask selects; here the number is a bound that is fixed while staging.
+    torch's has as many elements as the mask selects; here the number is a bound: an int or a size.
     """
     array, chosen = as_array(x), as_array(mask)
     shape = broadcast_shapes(array.shape, chosen.shape)

@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from staged.ir.sizes import largest
+from staged.ir.sizes import Extent, largest, smallest
 from staged.ir.types import i64
 from staged.library.statistics.counting import searchsorted
 from staged.library.statistics.cumulative import cummax, cumsum
 from staged.ops.array import Array
-from staged.ops.checks import check_sizes
+from staged.ops.checks import check_sizes, known_extent
 from staged.ops.choice import where
 from staged.ops.elementwise import isnan, minimum
 from staged.ops.index import take, take_along_axis
@@ -23,7 +23,7 @@ from staged.ops.promote import as_array, cast, shape_error
 from staged.ops.public import Option, public
 from staged.ops.reduction import argmax
 from staged.ops.shape import moveaxis, pad_axis, reshape, slice_axis
-from staged.ops.sorting import Sorted, along, argsort, ordered, taken, whole
+from staged.ops.sorting import Sorted, along, argsort, ordered, taken
 from staged.ops.source import arange, full, iota
 
 
@@ -61,14 +61,14 @@ def _begins(values: Array, equal_nan: bool) -> Array:
     return found
 
 
-def _unique(name: str, x: Any, size: int, fill_value: Any, equal_nan: bool) -> UniqueAll:
-    size = whole(name, "size", size)
+def _unique(name: str, x: Any, size: Extent, fill_value: Any, equal_nan: bool) -> UniqueAll:
+    size = known_extent(name, "size", size)
     array = as_array(x)
     n = math.prod(array.shape)
     message = f"{name}: no {size} elements without a `fill_value` of {array.type}"
     check_sizes(size >= 0, message, array)
-    if fill_value is None and size:
-        check_sizes(n > 0, message, array)
+    if fill_value is None:
+        check_sizes(n >= smallest(size, 1), message, array)
     if n == 0:
         empty = full((size,), 0, i64)
         return UniqueAll(

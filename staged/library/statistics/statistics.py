@@ -8,6 +8,7 @@ from typing import Any
 from staged.library.linalg.diagonals import diagonal
 from staged.library.statistics.products import prod as prod_
 from staged.ops.array import Array
+from staged.ops.assumptions import assume_not_one
 from staged.ops.choice import where
 from staged.ops.comparisons import clip, not_equal
 from staged.ops.contraction import matmul
@@ -221,6 +222,7 @@ def cov(x: Any, rowvar: bool = True, *, correction: float = 1.0, fweights: Any =
         found = divide(matmul(centred, swapaxes(centred, 0, 1)), freedom)
     else:
         found = _weighed_cov(rows, correction, fweights, aweights)
+    assume_not_one(rows.shape[:1])
     return reshape(found, ()) if rows.shape[0] == 1 else found
 
 

@@ -16,11 +16,12 @@ import numpy as np
 
 from staged.backends.cpu.contraction.spec import ContractionKernel
 from staged.backends.cpu.contraction_call import LOCALS, PARTS, TILE_LOCALS
+from staged.code.expr import Name
 from staged.code.support.library import render
 from staged.code.support.vectors import width_snippet
 from staged.code.writer import c_identifier
 from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4, Machine
-from staged.ir.sizes import Size, dims_in, value_of
+from staged.ir.sizes import Dim, Size, dims_in, value_of
 from staged.ir.types import DType
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
@@ -53,11 +54,17 @@ class Kernel:
         self.text, self.dtype = text, dtype
         assert not unreserved(text), "a value of the user may have one of these names"
         scalar, operand = dtype.c_name, (stored or dtype).c_name
+        filled, given = "", {}
+        if made := text.filled:
+            places = {dim: Dim(str("BMNK".index(dim.name))) for size in (*made.sizes, *made.more) for dim in dims_in(size)}
+            arguments, made = [*map(Name, "BMNK")], made.substituted(places)
+            filled = f"    const {made.type} sizes = {made.value(arguments)};\n"
+            given = dict(zip(("sizes", "matrices"), map(str, made.passed(Name("sizes"), arguments)), strict=False))
         entry = (
             f"void entry(const {operand} *a, const {operand} *b, {scalar} *c, {scalar} *scratch,"
             f" int64_t B, int64_t M, int64_t N, int64_t K, int64_t begin, int64_t end, {scalar} *out, int64_t *writes) {{\n"
             f"    (void)a; (void)b; (void)c; (void)scratch; (void)B; (void)M; (void)N; (void)K; (void)out; (void)writes;\n"
-            f"    {text.call({})};\n}}\n"
+            f"{filled}    {text.call(given)};\n}}\n"
         )
         lines, support = render({*text.snippets, width_snippet(machine.vector_bytes)})
         headers = [f"#include <{name}.h>" for name in ("stdbool", "stdint", "string")]
@@ -116,7 +123,7 @@ def unreserved(kernel: ContractionKernel) -> set[str]:
     given |= {f"{kernel.function}_{part}" for part in PARTS} | {table.name for table in kernel.tables}
     found: set[str] = set()
     for function in re.sub(r"//.*|#.*|__attribute__\S*", "", kernel.text).split("\n}\n"):
-        names = {*re.findall(r"(?<![\w.])[A-Za-z_]\w*", function)}
+        names = {*re.findall(r"(?<![\w.])(?<!->)[A-Za-z_]\w*", function)}
         names = {name for name in names if c_identifier(name) == name and not re.match(r"(?:st|ST)_|.*v(_u)?$", name)}
         is_main = f"static void {kernel.function}(" in function
         if is_main or {"out", "writes"} & names:

@@ -13,6 +13,12 @@ from staged.backends.cpu.contraction.matmul import emit_matmul
 from staged.backends.cpu.contraction.sized import Tiles
 from staged.backends.cpu.contraction.spec import ContractionKernel, Epilogue, MatmulSpec, Matrices
 from staged.backends.cpu.contraction.vectors import vector_of
+from staged.backends.host.product_sizes import with_sizes_first
+from staged.code.expr import Literal, Member, Name, Prefix, Variable, call
+from staged.code.kernel_text import Filled
+from staged.code.printer import print_body
+from staged.code.tree import Assign, Declare, Do, For, While
+from staged.code.types import INDEX, word
 from staged.ir.machine import Machine
 from staged.ir.sizes import Dim
 from staged.ir.types import DType, bound, f32, f64, row_major
@@ -38,11 +44,12 @@ FORMS = list(product((False, True), (False, True)))
 
 def kernel_of(
     most: Mapping[str, int], fixed: str, turned: tuple[bool, bool], dtype: DType, machine: Machine, epilogue: bool,
-    repeats: bool = False,
+    repeats: bool = False, square: bool = False,
 ) -> ContractionKernel:  # fmt: skip
-    """The kernel of a product with these bounds; the sizes named in `fixed` are constants."""
+    """The kernel of a product with these bounds; the sizes named in `fixed` are constants. `square`: N is M."""
     dims = {name: Dim(name, most[name]) for name in "BMNK"}
     b, m, n, k = (most[name] if name in fixed else dims[name] for name in "BMNK")
+    n = m if square else n
     names = [name for name in "BMNK" if name not in fixed]
     matrices = Matrices(b, m, n, k, turned, tuple(dims[name] for name in names), repeats)
     rows, columns, steps, batch = (most[name] for name in "MNKB")
@@ -60,11 +67,11 @@ def kernel_of(
 def check(
     most: Mapping[str, int], sizes: Sequence[tuple[int, int, int, int]], fixed: str = "", dtype: DType = f32,
     turned: tuple[bool, bool] = (False, False), machine: Machine = WIDEST, epilogue: bool = False, pieces: int = 1,
-    repeats: bool = False,
+    repeats: bool = False, square: bool = False,
 ) -> None:  # fmt: skip
     """Compare one kernel at all sizes (B, M, N, K)."""
     before = PUT.replace("TYPE", dtype.c_name) if epilogue else ""
-    kernel = Kernel(kernel_of(most, fixed, turned, dtype, machine, epilogue, repeats), dtype, machine, before)
+    kernel = Kernel(kernel_of(most, fixed, turned, dtype, machine, epilogue, repeats, square), dtype, machine, before)
     rng = np.random.default_rng(0)
     for given in sizes:
         batch, m, n, k = (most[name] if name in fixed else size for name, size in zip("BMNK", given, strict=True))
@@ -145,9 +152,42 @@ def test_in_pieces() -> None:
         check(most, sizes, machine=many, pieces=5, epilogue=epilogue)
 
 
+@pytest.mark.parametrize("turned", FORMS)
+def test_one_dimension_for_rows_and_columns(turned: tuple[bool, bool]) -> None:
+    check({"B": 1, "M": 150, "N": 150, "K": 20}, [(1, m, m, 20) for m in range(151)], "K", turned=turned, square=True)
+
+
+def test_one_dimension_leaves_few_tiles() -> None:
+    """A square product with columns of two vectors has more rows than a vector has lanes."""
+    tokens, lanes = Dim("T", 100), WIDEST.lanes(4)
+    tiles = Tiles(Matrices(1, tokens, tokens, 20, (False, True), (tokens,)), WIDEST, vector_of(WIDEST, f32))
+    least = (lanes + 1) // -(-(lanes + 1) // tiles.height)
+    assert min(rows for rows, vectors in tiles.functions() if rows and vectors > 1) >= least - 2
+
+
 def test_constants_leave_few_tiles() -> None:
     """A row of 64 columns is one width, or two of which the second has a vector less."""
     dims = tuple(Dim(name, 40) for name in "BM")
     tiles = Tiles(Matrices(*dims, 64, 20, (False, False), dims), WIDEST, vector_of(WIDEST, f32))
-    for rows in {tile.rows for tile in tiles.functions}:
-        assert len([tile for tile in tiles.functions if tile.rows == rows]) <= 2 + tiles.may_turn * bound(dims[0])
+    functions = tiles.functions()
+    for rows in {rows for rows, _ in functions} - {0}:
+        assert len([place for place in functions if place[0] == rows]) <= 2 + tiles.may_turn * bound(dims[0])
+
+
+def test_loops_have_sizes_that_they_do_not_change_before_them_once() -> None:
+    head, rows = Variable("head", INDEX), Name("T")
+    kernel = Filled("sums", "st_product_f32", "st_sized_f32", "st_matrices", (Dim("0"), 32), (False,), "sums_sizes")
+    made = [
+        Declare(Variable(name, word(kernel.type)), kernel.value([size]))
+        for name, size in (("first", rows), ("again", rows), ("other", head), ("field", Member(Name("m"), "count")))
+    ]
+    calls = [Do(call("sums", Prefix("&", Name(each.variable.text)))) for each in made]
+    body = tuple(each for pair in zip(made, calls, strict=True) for each in pair)
+    *before, loop = with_sizes_first(For(head, Literal("0"), rows, body))
+    assert before == [made[0]]
+    again = Do(call("sums", Prefix("&", Name("first"))))
+    left = For(head, Literal("0"), rows, (calls[0], again, made[2], calls[2], made[3], calls[3]))
+    assert print_body([loop]) == print_body([left])
+    onwards = Assign(rows, Literal("1"), "+")
+    changes = While(None, (*body[:4], onwards))
+    assert with_sizes_first(changes) == (changes,)

@@ -18,6 +18,7 @@ from staged.code.kernel_text import KernelText
 from staged.code.printer import print_body
 from staged.code.tree import Assign, Block, Comment, Declare, DeclareTable, Do, If, Jump
 from staged.code.types import BYTES, INDEX, word
+from staged.code.uses import written_names
 from staged.code.writer import Names, Writer
 from staged.ir.sizes import Dim
 from staged.source import Position, called_function, keep_lines
@@ -367,5 +368,5 @@ def test_a_function_does_not_repeat_its_comment_or_have_braces_around_its_body()
 def test_a_table_only_reads_the_variables_whose_addresses_it_has() -> None:
     address = Prefix("&", Variable("steps", INDEX))
     rows, table = (Items((address,)),), Variable("saved", word("st_saved"))
-    assert not outlining._written((DeclareTable(table, rows), Assign(Index(table, Literal("0")), *rows)))
-    assert outlining._written((Do(call("count", address)),)) == {"steps"}
+    assert not written_names((DeclareTable(table, rows), Assign(Index(table, Literal("0")), *rows)))
+    assert written_names((Do(call("count", address)),)) == {"steps"}

@@ -90,6 +90,23 @@ def test_lanes_beyond_a_size_that_the_program_finds_are_not_in_totals():
     assert "is_item & (i32v)e" in run.stage(x).source and "++j" not in run.stage(x).source
 
 
+def test_pairs_beyond_a_size_that_the_program_finds_are_masked():
+    @st.function(dims={"x": (1, 3, 4, "N <= 40")}, target="x86-64-v3")
+    def run(x):
+        return st.value_and_grad(lambda x: st.sum(st.max_pool2d(x, 2) ** 2))(x)
+
+    for n in (2, 9, 10, 17, 33, 40):
+        x = np.random.default_rng(n).uniform(1, 2, (1, 3, 4, n)).astype(np.float32)
+        windows = x[..., : n // 2 * 2].reshape(1, 3, 2, 2, n // 2, 2)
+        largest = windows.max((3, 5), keepdims=True)
+        right = np.zeros_like(x)
+        right[..., : n // 2 * 2] = np.where(windows == largest, 2 * largest, 0).reshape(1, 3, 4, -1)
+        value, gradient = run(x)
+        np.testing.assert_allclose(value, (largest**2).sum(), rtol=1e-5)
+        np.testing.assert_array_equal(gradient, right)
+    assert "left > 4 ?" in run.stage(x).source and "++x" not in run.stage(x).source
+
+
 def test_what_is_computed_in_place_is_computed_once():
     """A result in its operand's memory: a repeated vector would read what the one before it wrote."""
     ones = [np.linspace(0.9, 1.1, size).astype(np.float32) for size in (1, 15, 17, 31, 33, 100)]

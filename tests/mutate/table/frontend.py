@@ -60,9 +60,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a list that only a loop binds cannot be read after it",
-        "frontend.exits.targets:_can_be_late",
-        "not any(dims_of(leaf.type) for leaf in leaves if isinstance(leaf, StagedArray))",
-        "not mutable_nodes(value) and not any(dims_of(leaf.type) for leaf in leaves if isinstance(leaf, StagedArray))",
+        "frontend.exits.targets:CarryingTarget._can_be_late",
+        "all(self.dims.issuperset(dims_of(leaf.type)) for leaf in leaves if isinstance(leaf, StagedArray))",
+        "not mutable_nodes(value)",
         (_LOOP_NAMES,),
     ),
     Mutant(

@@ -374,7 +374,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "columns of two panels are added up twice over blocks of a long sum",
-        "backends.cpu.contraction.sized_text:NEXT_TILE",
+        "backends.cpu.contraction.multiply:PANELS",
         Text("(t->col_tile > t->first_col_tile && !has_blocks)"),
         "(t->col_tile > t->first_col_tile)",
         ("tests/backends/host/test_contraction_sized.py", "-k", "blocks_of"),

@@ -51,7 +51,9 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     if spec.images is not None and not spec.images.have_one_size:
         if is_pointwise(spec):
             return emit_points(spec, machine)
-        return emit_sized(plan, spec.images, machine) if spec.kind == "forward" else emit_sized_columns(spec, machine)
+        if spec.kind == "forward" or (spec.kh > 1 and is_window(spec, machine)):
+            return emit_sized(plan, spec.images, machine)
+        return emit_sized_columns(spec, machine)
     if spec.images is not None and spec.kind == "forward":
         return emit_convolved(plan)
     if not is_window(spec, machine):
@@ -67,6 +69,7 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
 def is_window(spec: Conv2dSpec, machine: Machine) -> bool:
     """Return whether a convolution is computed by windows of the image, whatever other ways would take."""
     made, window = (spec.oc, forward_window(spec)) if spec.kind == "forward" else (spec.c, backward_window(spec))
+    is_sized = spec.images is not None and not spec.images.have_one_size
     pixels, lanes = window.out[0] * window.out[1], machine.lanes(spec.dtype.size)
     if spec.stride != (1, 1) or machine.vector_bytes < 32 or pixels < lanes:
         return False
@@ -74,7 +77,8 @@ def is_window(spec: Conv2dSpec, machine: Machine) -> bool:
         return made // spec.groups >= LEAST_CHANNELS
     planes = spec.oc // spec.groups * window.channel_items(window.out[0]) * spec.dtype.size
     is_dense = pixels <= MOST_PADDING * window.image[0] * window.image[1] and planes <= machine.l2 // 2
-    return made // spec.groups >= LEAST_CHANNELS_OF_GRADIENT and is_dense
+    is_depthwise = is_sized and spec.oc == spec.groups
+    return (made // spec.groups >= LEAST_CHANNELS_OF_GRADIENT or is_depthwise) and is_dense
 
 
 def pointwise_product(spec: Conv2dSpec) -> MatmulSpec | None:

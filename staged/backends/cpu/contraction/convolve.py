@@ -71,15 +71,31 @@ def convolution_support(
     plan: WindowPlan, tiles: Sequence[Sequence[ProductTile | ConvolutionTile]], functions: Sequence[Sequence[Snippet]]
 ) -> list[Snippet]:
     """The functions that lay out planes and compute tiles."""
+    vector, dtype = plan.vector, plan.vector.dtype
+    words = {
+        "$NEXT": f"st_next_convolved_{dtype}(const st_convolution_{dtype} *s",
+        "$LAY_OUT": f"st_next_planes_{dtype}(s",
+    }
+    return [
+        *(snippet for _, snippet in planes_support(vector)),
+        *support_of_tiles(plan, tiles, functions),
+        snippet_of(vector, "next_planes", _PLANES),
+        snippet_of(vector, "next_convolved", NEXT_TILE, words),
+    ]
+
+
+def support_of_tiles(
+    plan: WindowPlan, tiles: Sequence[Sequence[ProductTile | ConvolutionTile]], functions: Sequence[Sequence[Snippet]]
+) -> list[Snippet]:
+    """The sizes of a convolution, and the functions of tiles."""
     vector = plan.vector
     words = {"$SUMS": _SUMS * vector.lanes, "$ALIGNED": aligned_to(vector)}
     return [
-        *(snippet for _, snippet in planes_support(vector)),
         snippet_of(vector, "convolution_sizes", _SIZES, words),
         *(tile.snippet for row in tiles for tile in row),
         *(function for row in functions for function in row),
         TILE_START,
-        snippet_of(vector, "next_convolved", _NEXT),
+        snippet_of(vector, "large_parts", _LARGE_PARTS),
     ]
 
 
@@ -93,7 +109,7 @@ def _place(plan: WindowPlan) -> list[str | int]:
 
 def sizes_of(
     plan: WindowPlan,
-    functions: Sequence[Sequence[Snippet]],
+    functions: Sequence[Sequence[Snippet]] = (),
     offsets_of_taps: Sequence[int] = (),
 ) -> Table:
     """The sizes of a convolution."""
@@ -116,7 +132,7 @@ def sizes_of(
             "groups": plan.spec.groups, "height": window.out[0], "block_rows": plan.rows, **planes,
             "weight": f"{{{', '.join(map(str, plan.weight_strides))}}}", "taps": plan.taps,
             "offsets": offsets if offsets_of_taps and not is_point else "", "chain": plan.chain or plan.inner,
-            "product" if is_point else "tile": _named(functions), "tile_rows": plan.channels.large,
+            "product" if is_point else "tile": named(functions) if functions else "", "tile_rows": plan.channels.large,
             "tile_vectors": plan.vectors, "is_by_pixels": "true" if plan.pixels_outside else "",
             "is_plain": "true" if is_copy else "", "is_in_place": "true" if is_in_place else "",
         },
@@ -124,7 +140,7 @@ def sizes_of(
     )  # fmt: skip
 
 
-def _named(functions: Sequence[Sequence[Snippet]]) -> str:
+def named(functions: Sequence[Sequence[Snippet]]) -> str:
     """A table of functions."""
     rows = (", ".join(function.name for function in row) for row in functions)
     return f"{{{', '.join(f'{{{row}}}' for row in rows)}}}"
@@ -185,13 +201,14 @@ typedef struct {
     $T memory[$SUMS] $ALIGNED;
 } st_convolved_$D;
 """
-_NEXT = """\
+_LARGE_PARTS = """\
 // The number of parts that have `large` elements, if the other parts of `size` elements have one less.
 static inline int64_t st_large_parts_$D(int64_t size, int64_t large) {
     const int64_t parts = (size + large - 1) / large, count = size - parts * (large - 1);
     return count > 0 ? count : 0;
 }
-
+"""
+_PLANES = """\
 // Goes to the next work item: lays out its planes.
 static inline __attribute__((always_inline)) void st_next_planes_$D(const st_convolution_$D *s, const $T *x,
         $T *scratch, st_convolved_$D *p) {
@@ -232,16 +249,17 @@ static inline __attribute__((always_inline)) void st_next_planes_$D(const st_con
     p->item += 1;
     p->is_open = true;
 }
-
+"""
+NEXT_TILE = """\
 // Computes the next tile of a convolution of images `x`, in the result `c` or, without one, in memory of the tile.
 // Returns false after the last one.
-static inline __attribute__((always_inline)) bool st_next_convolved_$D(const st_convolution_$D *s, const $T *x,
+static inline __attribute__((always_inline)) bool $NEXT, const $T *x,
         const $T *weight, $T *c, $T *scratch, int64_t end, st_convolved_$D *p) {
     if (!p->is_open) {
         if (p->item == end) {
             return false;
         }
-        st_next_planes_$D(s, x, scratch, p);
+        $LAY_OUT, x, scratch, p);
     }
     const bool has_fewer_rows = p->tile >= p->large_tiles, is_narrower = p->panel >= p->large_panels;
     const int64_t row = st_tile_start(p->tile, s->tile_rows, p->large_tiles, 1), rows = s->tile_rows - has_fewer_rows;

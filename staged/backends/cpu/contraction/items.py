@@ -23,6 +23,7 @@ from staged.backends.cpu.contraction.tile import declared, members
 from staged.backends.cpu.contraction.vectors import Vector, support_for
 from staged.code import tree
 from staged.code.expr import Expr, Literal, Member, Name, Setting, Variable, call
+from staged.code.named_choices import with_named_choices
 from staged.code.printer import print_function
 from staged.code.ranges import Ranges, for_ranges
 from staged.code.scopes import declared_variables, replaced
@@ -140,12 +141,17 @@ def kernel_of_statements(
     body: Callable[[Mapping[str, Variable]], tuple[Statement, ...]],
     support: Sequence[Snippet],
     column_step: int = 1,
+    more: Sequence[Parameter] = (),
 ) -> ContractionKernel:
-    """A kernel: `body` builds its statements from its parameters by name. It may need scratch memory."""
-    given = kernel_parameters(spec, has_scratch=True)
+    """A kernel: `body` builds its statements from its parameters by name. It may need scratch memory.
+
+    `more` are parameters behind those of its arrays.
+    """
+    *arrays, scratch, begin, end = kernel_parameters(spec, has_scratch=True)
+    given = (*arrays, *more, scratch, begin, end)
     parameters = {name: variable_of((type, name)) for type, name in given}
     alone = (tree.Parameter(parameters[name], is_alone="restrict" in type) for type, name in given)
-    statements = body(parameters)
+    statements = with_named_choices([*parameters.values()], body(parameters))
     dims = (parameters[name] for name in spec.sizes)
     unused = tuple(Unused((dim,)) for dim in dims if dim not in mentioned(statements))
     code = Function(spec.name, tuple(alone), (*unused, *statements), spec.comments)

@@ -24,7 +24,7 @@ from staged.backends.cpu.contraction.items import Table, finished, kernel_with_s
 from staged.backends.cpu.contraction.matmul_plan import MatmulPlan, Operand, describe
 from staged.backends.cpu.contraction.operands import batch_terms
 from staged.backends.cpu.contraction.product_tile import ProductTile
-from staged.backends.cpu.contraction.shared_tiles import shared_function
+from staged.backends.cpu.contraction.shared_tiles import tiles_function
 from staged.backends.cpu.contraction.spec import ContractionKernel
 from staged.backends.cpu.contraction.tile import TILE_START, Split
 from staged.backends.cpu.contraction.vectors import Vector, snippet_of
@@ -62,7 +62,8 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
         "a_matrix": _apart(plan, plan.a), "b_matrix": _apart(plan, plan.b),
         "c_matrix": has_result and _apart(plan, plan.c),
         "tile_rows": split.rows.large, "tile_cols": columns, "row_tiles": _counts(split.rows),
-        "col_tiles": _counts(split.vectors), "tile": _braces(*(_braces(*(tile.name for tile in row)) for row in tiles)),
+        "col_tiles": _counts(split.vectors),
+        "tile": _braces(*(_braces(*(tile.tiles for tile in row)) for row in tiles)),
         "item_tiles": _braces(plan.rows_per_item, plan.cols_per_item),
         "block": block < spec.k and block, "chain": plan.chain,
         "copy_left": left and f"st_{left}_{dtype}", "left_row": left_row != block and left_row,
@@ -79,7 +80,7 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
         scratch_items += -(-split.rows.large // lanes) * lanes * columns
     words = words_of(vector)
     snippets = [snippet_of(vector, "product_sizes", SIZES), TILE_START]
-    snippets += [each for row in tiles for tile in row for each in (tile.snippet, shared_function(tile))]
+    snippets += [each for row in tiles for tile in row for each in (tile.snippet, tiles_function(tile))]
     snippets += [snippet_of(vector, copy, COPIES[copy], words) for copy in dict.fromkeys((left, right, turn)) if copy]
     parts = {"items": ITEMS, "panels": PANELS, "finish_tile": FINISH, "next_tile": NEXT_TILE}
     snippets += [snippet_of(vector, name, text, words) for name, text in parts.items()]
@@ -149,8 +150,8 @@ _RIGHT = {"rows": "copy_panel", "transpose": "transpose_panel", "gather": "gathe
 
 
 SIZES = """\
-typedef void st_sums_$D(const $T *restrict a, int64_t a_row, int64_t a_step, const $T *restrict b, int64_t b_step,
-        int64_t steps, int64_t chain, $T *restrict c, int64_t c_row, bool adds);
+typedef void st_sums_$D(const $T *restrict a, int64_t a_row, int64_t a_step, int64_t a_tile, const $T *restrict b,
+        int64_t b_step, int64_t steps, $T *restrict c, int64_t c_row, bool adds, int64_t tiles);
 typedef void st_copies_$D(const $T *from, int64_t row, int64_t col, int64_t width, int64_t steps, $T *to,
         int64_t to_row);
 
@@ -161,12 +162,15 @@ typedef struct {
     int64_t a_matrix, b_matrix, c_matrix;  // strides of a batch
     int64_t tile_rows, tile_cols;
     int64_t row_tiles[2], col_tiles[2];    // the number of tiles of this size, and of smaller ones
-    st_sums_$D *tile[2][2];                // the sums of a tile of each size
+    st_sums_$D *tile[2][2];                // the sums of tiles of each size
     int64_t item_tiles[2], block;          // the tiles and steps that are computed together; 0: all steps
+    int64_t below;                         // the most tiles in memory below another one
     int64_t chain;                         // the steps whose sums stay in registers; 0: all of a block
     int64_t left_row;                      // the distance of rows in the copy of `a`; 0: that of a block
     st_copies_$D *copy_left, *copy_right;  // NULL: tiles read the operand itself
     bool copies_last;                      // only a last panel that is not whole is copied
+    int64_t before;                        // the columns of the last panel that belong to the panel before
+    bool repeats;                          // a tile may have columns of the tile before
     st_copies_$D *turn;                    // not NULL: `c` is the transpose, and each tile is transposed
     bool right_first;                      // `st_multiply_$D` receives `b` before `a`
 } st_product_$D;
@@ -282,14 +286,18 @@ static INLINE int64_t st_copied_items_$D(const st_product_$D *p) {
     return st_panel_items_$D(p) + (p->copy_left == NULL ? 0 : p->item_tiles[0] * p->tile_rows * st_left_row_$D(p));
 }
 
+// The number of blocks of rows (axis 0) or columns (axis 1) of a matrix: each is a work item.
+static INLINE int64_t st_blocks_$D(const st_product_$D *p, int64_t tiles, int axis) {
+    return tiles <= p->item_tiles[axis] ? tiles > 0 : (tiles + p->item_tiles[axis] - 1) / p->item_tiles[axis];
+}
+
 // Begins the next work item, a block of rows and columns of a matrix.
 static INLINE void st_begin_item_$D(const st_product_$D *p, st_tile_$D *t) {
     const int64_t row_tiles = p->row_tiles[0] + p->row_tiles[1], col_tiles = p->col_tiles[0] + p->col_tiles[1];
-    const int64_t col_blocks = (col_tiles + p->item_tiles[1] - 1) / p->item_tiles[1];
-    const int64_t blocks = (row_tiles + p->item_tiles[0] - 1) / p->item_tiles[0] * col_blocks;
-    const int64_t row_tile = t->item % blocks / col_blocks * p->item_tiles[0];
-    const int64_t col_tile = t->item % col_blocks * p->item_tiles[1];
-    t->batch = t->item / blocks;
+    const int64_t col_blocks = st_blocks_$D(p, col_tiles, 1), blocks = st_blocks_$D(p, row_tiles, 0) * col_blocks;
+    const int64_t row_tile = blocks == 1 ? 0 : t->item % blocks / col_blocks * p->item_tiles[0];
+    const int64_t col_tile = blocks == 1 ? 0 : t->item % col_blocks * p->item_tiles[1];
+    t->batch = blocks == 1 ? t->item : t->item / blocks;
     t->first_row_tile = row_tile;
     t->first_col_tile = col_tile;
     t->end_row_tile = row_tile + p->item_tiles[0] < row_tiles ? row_tile + p->item_tiles[0] : row_tiles;
@@ -318,55 +326,73 @@ static INLINE void st_begin_steps_$D(const st_product_$D *p, const $T *a, $T *sc
 }
 """
 PANELS = """\
-// Begins a panel: the columns of `b` for tiles below one another. The widths are constants, so that copies are short.
-static INLINE void st_begin_panel_$D(const st_product_$D *p, const $T *b, $T *scratch, st_tile_$D *t) {
-    const int64_t last = p->col_tiles[0] + p->col_tiles[1] - 1;
-    const int64_t width = p->tile_cols, narrow = width - $LANES, last_width = p->col_tiles[1] == 0 ? width : narrow;
-    const int64_t last_cols = p->columns - st_tile_start(last, width, p->col_tiles[0], $LANES);
-    const int64_t col = st_tile_start(t->col_tile, width, p->col_tiles[0], $LANES);
+// The columns of a panel that belong to the panel before.
+static INLINE int64_t st_before_$D(const st_product_$D *p, const st_tile_$D *t) {
+    return t->col_tile == p->col_tiles[0] + p->col_tiles[1] - 1 ? p->before : 0;
+}
+
+// Begins a panel with `narrow` vectors less: the columns of `b` for tiles below one another.
+static INLINE void st_begin_panel_$D(const st_product_$D *p, int64_t narrow, const $T *b, $T *scratch, st_tile_$D *t) {
+    const int64_t width = p->tile_cols - narrow * $LANES;
+    const int64_t col = st_tile_start(t->col_tile, p->tile_cols, p->col_tiles[0], $LANES) - st_before_$D(p, t);
     const $T *const right = b + t->batch * p->b_matrix + t->step * p->b[0] + col * p->b[1];
     t->row_tile = t->first_row_tile;
     t->right = scratch;
-    if (last_cols < last_width && t->col_tile == last) {
-        p->copy_right(right, p->b[0], p->b[1], last_cols, t->steps, scratch, last_width);
+    if (p->columns % $LANES != 0 && col + width > p->columns) {
+        p->copy_right(right, p->b[0], p->b[1], p->columns - col, t->steps, scratch, width);
     } else if (p->copy_right == NULL || p->copies_last) {
         t->right = right;
-    } else if (t->col_tile < p->col_tiles[0]) {
-        p->copy_right(right, p->b[0], p->b[1], width, t->steps, scratch, width);
     } else {
-        p->copy_right(right, p->b[0], p->b[1], narrow, t->steps, scratch, narrow);
+        p->copy_right(right, p->b[0], p->b[1], width, t->steps, scratch, width);
     }
 }
 
-// Computes the sums of a tile, with `low` rows and `narrow` vectors less: into `c` if all of its columns exist.
-static INLINE void st_sum_tile_$D(const st_product_$D *p, int64_t low, int64_t narrow, $T *c, $T *scratch,
+// Computes the sums of a tile, with `low` rows and `narrow` vectors less. Tiles of this size below it are part of it if
+// `c` gets them unchanged, or if memory has room. Returns whether `c` got them.
+static INLINE bool st_sum_tile_$D(const st_product_$D *p, int64_t low, int64_t narrow, $T *c, $T *scratch,
         st_tile_$D *t) {
-    const int64_t rows = p->tile_rows - low, width = p->tile_cols - narrow * $LANES;
+    const int64_t width = p->tile_cols - narrow * $LANES, before = st_before_$D(p, t);
     const int64_t first_row = st_tile_start(t->first_row_tile, p->tile_rows, p->row_tiles[0], 1);
     const bool has_blocks = p->block != 0;
     t->row = st_tile_start(t->row_tile, p->tile_rows, p->row_tiles[0], 1);
     t->col = st_tile_start(t->col_tile, p->tile_cols, p->col_tiles[0], $LANES);
-    t->rows = rows;
+    t->rows = p->tile_rows - low;
     t->cols = p->columns - t->col < width ? p->columns - t->col : width;
     t->ld = width;
+    // Columns before may belong to another item, and sums over blocks are added to them once.
+    const bool is_own = before == 0 || (t->col_tile > t->first_col_tile && !has_blocks);
+    const bool is_direct = c != NULL && p->turn == NULL && p->c[1] == 1 && t->cols + before == width && is_own;
+    const int64_t end = low == 0 && p->row_tiles[0] < t->end_row_tile ? p->row_tiles[0] : t->end_row_tile;
+    const int64_t tiles_left = end - t->row_tile;
+    const int64_t tiles = is_direct || tiles_left <= p->below ? tiles_left : 1 + p->below;
     $T *sums;
-    if (c != NULL && p->turn == NULL && p->c[1] == 1 && t->cols == width) {
+    if (is_direct) {
         t->ld = p->c[0];
-        sums = c + t->batch * p->c_matrix + t->row * p->c[0] + t->col;
+        sums = c + t->batch * p->c_matrix + t->row * p->c[0] + t->col - before;
     } else {
         const int64_t place = (t->col_tile - t->first_col_tile) * p->item_tiles[0] + t->row_tile - t->first_row_tile;
         sums = scratch + st_copied_items_$D(p) + (has_blocks ? place : 0) * p->tile_rows * p->tile_cols;
     }
-    t->sums = sums;
     int64_t a_row = p->copy_left == NULL ? p->a[0] : st_left_row_$D(p), a_step = p->a[1];
     const $T *const left = t->left + (t->row - first_row) * a_row;
+    const int64_t a_tile = t->rows * a_row;
     if (p->copy_left != NULL && a_step != 1) {  // the copy has the rows of a tile side by side
         a_row = 1;
-        a_step = rows;
+        a_step = t->rows;
     }
     const bool is_copy = p->copy_right != NULL && (!p->copies_last || t->cols < width);
-    p->tile[low][narrow](left, a_row, a_step, t->right, is_copy ? width : p->b[0], has_blocks ? t->steps : p->inner,
-            p->chain == 0 ? st_block_$D(p) : p->chain, sums, t->ld, has_blocks && t->step > 0);
+    const int64_t b_step = is_copy ? width : p->b[0], steps = has_blocks ? t->steps : p->inner;
+    int64_t step = 0;
+    do {
+        const int64_t more = p->chain != 0 && p->chain < steps - step ? p->chain : steps - step;
+        p->tile[low][narrow](left + step * a_step, a_row, a_step, a_tile, t->right + step * b_step, b_step, more,
+                sums, t->ld, step > 0 || (has_blocks && t->step > 0), tiles);
+        step += more;
+    } while (step < steps);
+    t->sums = sums + before;
+    t->rows *= tiles;
+    t->row_tile += tiles - 1;
+    return is_direct;
 }
 """
 FINISH = """\
@@ -379,9 +405,9 @@ static INLINE void st_turn_tile_$D(const st_product_$D *p, $T *scratch, st_tile_
     t->cols = tile.rows;
     t->ld = 1;
     if (tile.rows > 1) {
-        const int64_t kept = p->block != 0 ? p->item_tiles[0] * p->item_tiles[1] : 1;
+        const int64_t kept = p->block != 0 ? p->item_tiles[0] * p->item_tiles[1] : 1 + p->below;
         $T *const turned = scratch + st_copied_items_$D(p) + kept * p->tile_rows * p->tile_cols;
-        t->ld = (p->tile_rows + $LANES - 1) / $LANES * $LANES;
+        t->ld = (p->tile_rows * (1 + p->below) + $LANES - 1) / $LANES * $LANES;
         p->turn(tile.sums, 1, tile.ld, tile.rows, tile.ld, turned, t->ld);
         t->sums = turned;
     }
@@ -402,12 +428,15 @@ static INLINE void st_copy_tile_$D(const st_product_$D *p, $T *c, const st_tile_
 }
 """
 NEXT_TILE = """\
-// Computes the next tile of a product, of work items before `end`. Returns whether there was one.
-static INLINE bool st_next_tile_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch, int64_t end,
-        st_tile_$D *t) {
+// Computes the next tile of a product, of work items before `end`. Returns whether there was one. If the sizes of the
+// product are constants, so are those of a tile in each call.
+static INLINE bool st_find_tile_$D(const st_product_$D *p, bool is_constant, const $T *a, const $T *b, $T *c,
+        $T *scratch, int64_t end, st_tile_$D *t) {
+    bool is_direct;
     do {
         t->row_tile += 1;
-        if (t->row_tile >= t->end_row_tile) {
+        const bool is_panel = t->row_tile >= t->end_row_tile;
+        if (is_panel) {
             t->col_tile += 1;
             if (t->col_tile >= t->end_col_tile) {
                 t->step += t->steps;
@@ -419,27 +448,44 @@ static INLINE bool st_next_tile_$D(const st_product_$D *p, const $T *a, const $T
                 }
                 st_begin_steps_$D(p, a, scratch, t);
             }
-            st_begin_panel_$D(p, b, scratch, t);
+        }
+        const bool is_narrow = p->col_tiles[1] > 0 && t->col_tile >= p->col_tiles[0];
+        if (is_panel && is_constant && is_narrow) {
+            st_begin_panel_$D(p, 1, b, scratch, t);
+        } else if (is_panel) {
+            st_begin_panel_$D(p, is_constant ? 0 : is_narrow, b, scratch, t);
         }
         const bool is_low = p->row_tiles[1] > 0 && t->row_tile >= p->row_tiles[0];
-        const bool is_narrow = p->col_tiles[1] > 0 && t->col_tile >= p->col_tiles[0];
-        if (is_low && is_narrow) {
-            st_sum_tile_$D(p, 1, 1, c, scratch, t);
+        if (!is_constant) {
+            is_direct = st_sum_tile_$D(p, is_low, is_narrow, c, scratch, t);
+        } else if (is_low && is_narrow) {
+            is_direct = st_sum_tile_$D(p, 1, 1, c, scratch, t);
         } else if (is_low) {
-            st_sum_tile_$D(p, 1, 0, c, scratch, t);
+            is_direct = st_sum_tile_$D(p, 1, 0, c, scratch, t);
         } else if (is_narrow) {
-            st_sum_tile_$D(p, 0, 1, c, scratch, t);
+            is_direct = st_sum_tile_$D(p, 0, 1, c, scratch, t);
         } else {
-            st_sum_tile_$D(p, 0, 0, c, scratch, t);
+            is_direct = st_sum_tile_$D(p, 0, 0, c, scratch, t);
         }
     } while (t->step + t->steps < p->inner);
+    if (p->repeats && t->col_tile > t->first_col_tile) {
+        const int64_t before = st_before_$D(p, t);
+        t->col -= before;
+        t->cols += before;
+        t->sums -= before;
+    }
     if (p->turn != NULL) {
         st_turn_tile_$D(p, scratch, t);
     }
-    if (c != NULL && (p->turn != NULL || p->c[1] != 1 || t->cols % $LANES != 0)) {
+    if (c != NULL && !is_direct) {
         st_copy_tile_$D(p, c, t);
     }
     return true;
+}
+
+static INLINE bool st_next_tile_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch, int64_t end,
+        st_tile_$D *t) {
+    return st_find_tile_$D(p, true, a, b, c, scratch, end, t);
 }
 """
 MULTIPLY = """\
@@ -447,7 +493,7 @@ MULTIPLY = """\
 static void st_multiply_$D(const $T *a, const $T *b, $T *c, const st_product_$D *p, $T *scratch, int64_t begin,
         int64_t end) {
     st_tile_$D tile = {.item = begin};
-    while (st_next_tile_$D(p, p->right_first ? b : a, p->right_first ? a : b, c, scratch, end, &tile)) {
+    while (st_find_tile_$D(p, false, p->right_first ? b : a, p->right_first ? a : b, c, scratch, end, &tile)) {
     }
 }
 """

@@ -153,7 +153,12 @@ def _pair(sizes: tuple[int, int]) -> str:
 
 def planes_support(vector: Vector) -> list[tuple[str, Snippet]]:
     """The functions that fill planes."""
-    return [("", Snippet("window", _WINDOW)), ("", snippet_of(vector, "planes", _PLANES, {"$V": vector.unaligned}))]
+    return [*pixels_support(vector), ("", snippet_of(vector, "planes", _PLANES))]
+
+
+def pixels_support(vector: Vector) -> list[tuple[str, Snippet]]:
+    """The functions that copy pixels of rows into columns of planes."""
+    return [("", Snippet("window", _WINDOW)), ("", snippet_of(vector, "pixels", _PIXELS, {"$V": vector.unaligned}))]
 
 
 _WINDOW = """\
@@ -167,7 +172,7 @@ typedef struct {
     int64_t first, step;       // plane k begins at column `first + k * step` of the image
 } st_window;
 """
-_PLANES = """\
+_PIXELS = """\
 // Copies rows of `count` items. Vectors may go beyond a row that is not one of the last: the next row is copied later.
 static inline __attribute__((always_inline)) void st_copy_pixels_$D($T *target, int64_t target_row, const $T *source,
         int64_t source_row, int64_t rows, int64_t count) {
@@ -199,7 +204,8 @@ static inline __attribute__((always_inline)) void st_zero_columns_$D($T *plane, 
         }
     }
 }
-
+"""
+_PLANES = """\
 // Fills `rows` rows of the planes of an image's channels. Row r has the pixels of row `top + r * stride[0]`, or zeros.
 static inline __attribute__((always_inline)) void st_planes_$D(const st_window *w, const $T *image, int64_t channels,
         int64_t top, int64_t rows, $T *planes) {

@@ -57,7 +57,12 @@ class ProductTile(RegisterTile):
 
     @property
     def name(self) -> str:
-        return f"st_product_{self.vector.dtype}_{self.rows}x{self.vectors}"
+        return f"st_product_{self.vector.dtype}_{self.shape}"
+
+    @property
+    def tiles(self) -> str:
+        """The name of the function of tiles below one another."""
+        return f"st_tiles_{self.vector.dtype}_{self.shape}"
 
     @property
     def inline(self) -> str:
@@ -91,10 +96,13 @@ class ProductTile(RegisterTile):
                     _emit_step(t, vector, _LEFT, "b")
                     _emit_advance(t, "a_step")
                     t.line("b += b_step;")
-                sum = f"*({vector.unaligned} *)(c + r * c_row + v * {vector.lanes})"
-                with t.block("if (adds || first > 0)"), _each_sum(t):
-                    t.line(f"acc[r][v] += {sum};")
-                with _each_sum(t):
+                sum = f"*({vector.unaligned} *)(row + v * {vector.lanes})"
+                with t.block("if (adds || first > 0)"):
+                    t.line(f"const {vector.scalar} *row = c;")
+                    with _each_row(t, ", row += c_row"), _each_vector(t):
+                        t.line(f"acc[r][v] += {sum.replace('(', '(const ', 1)};")
+                t.line(f"{vector.scalar} *row = c;")
+                with _each_row(t, ", row += c_row"), _each_vector(t):
                     t.line(f"{sum} = acc[r][v];")
                 t.line("first = stop;")
         return _tile_snippet(self.inline, vector, t)
@@ -165,9 +173,9 @@ def _inline_function(t: Writer, name: str, parameters: list[Parameter]) -> Itera
 
 
 @contextmanager
-def _each_row(t: Writer) -> Iterator[None]:
+def _each_row(t: Writer, advance: str = "") -> Iterator[None]:
     """A loop over the rows of a tile, unrolled so that `acc[r]` names registers."""
-    with t.unrolled(MOST_ROWS, "for (int r = 0; r < rows; ++r)"):
+    with t.unrolled(MOST_ROWS, f"for (int r = 0; r < rows; ++r{advance})"):
         yield
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.spec import Parameter
 from staged.backends.cpu.contraction.tile import declared
 from staged.code.support.library import Snippet
@@ -102,6 +103,18 @@ class TileCalls:
 def shared_function(tile: SharedTile) -> Snippet:
     """The function of a tile that kernels share."""
     return _function(tile.name, tile, {})
+
+
+def tiles_function(tile: ProductTile) -> Snippet:
+    """The function of tiles below one another, to which tables of sizes point."""
+    t, parameters = Writer(), [parameter for parameter in tile.parameters if parameter[1] != "chain"]
+    parameters = [*parameters[:3], ("int64_t ", "a_tile"), *parameters[3:], ("int64_t ", "tiles")]
+    with t.function(f"{NOINLINE} {tile.tiles}", map(declared, parameters)):
+        with t.block("for (; tiles > 0; --tiles)"):
+            t.statement(_inline_call(tile, {"chain": "steps"}))
+            t.line("a += a_tile;")
+            t.line(f"c += {tile.rows} * c_row;")
+    return Snippet(tile.tiles, str(t))
 
 
 def fixed_function(

@@ -10,11 +10,11 @@ from staged.code.support.library import Snippet
 MATRICES = Snippet(
     "matrices",
     """\
-// Matrices (m, k) @ (k, n), which may lie transposed in memory, whether memory gets the product, and whether the
-// transpose of the product may be computed.
+// Matrices (m, k) @ (k, n), which may lie transposed in memory, whether memory gets the product, whether the transpose
+// of the product may be computed, and whether tiles may have columns of the tile before.
 typedef struct {
     int64_t m, n, k;
-    bool turned_a, turned_b, is_stored, may_turn;
+    bool turned_a, turned_b, is_stored, may_turn, repeats;
 } st_matrices;
 
 // Splits a size into the fewest pieces of at most `most`, `counts[1]` of them one smaller. Returns the larger size.
@@ -39,8 +39,7 @@ static INLINE int64_t st_most_vectors_$D(int64_t rows, bool is_wide) {
 // that reading is all the work.
 static INLINE bool st_is_read_once_$D(int64_t rows, int64_t columns, int64_t steps, bool is_deep, bool is_wide) {
     const int64_t bytes = steps * columns * (int64_t)sizeof($T), least = rows == 1 ? 2 * $L1 : $L2 / 2;
-    const bool is_long = steps >= (rows == 1 || columns < $LANES ? $LANES : 128);
-    const bool has_dots = rows <= 2 && is_long && (is_deep || rows == 1) && (!is_wide || columns == 1);
+    const bool has_dots = rows <= 4 && steps >= $LANES && (is_deep || rows == 1) && (!is_wide || columns == 1);
     return rows > 0 && (has_dots || (is_wide && rows <= 4 && columns >= 4 * $LANES && bytes > least));
 }
 
@@ -69,14 +68,18 @@ static INLINE double st_cycles_$D(int64_t rows, int64_t columns, int64_t steps, 
     return tiles * (k * step + 12.0 + r * v) + (is_wide ? 0.0 : 0.35 * k * (double)columns) + padding;
 }
 
+// Whether the transpose of a product is computed in less time.
+static INLINE bool st_is_turned_$D(st_matrices s) {
+    return s.may_turn && st_cycles_$D(s.n, s.m, s.k, s.turned_a) + 0.6 * (double)(s.m * s.n)
+            < 0.97 * st_cycles_$D(s.m, s.n, s.k, !s.turned_b);
+}
+
 // The sizes of a product and of its tiles, and the copies of operands.
 static st_product_$D st_sized_$D(st_matrices s, st_sums_$D *const (*tiles)[$WIDEST + 1]) {
     const int64_t pieces = 1 + s.m * s.n * s.k / $PIECE;  // the most work items of a matrix
-    const double straight = st_cycles_$D(s.m, s.n, s.k, !s.turned_b);
-    const double transposed = st_cycles_$D(s.n, s.m, s.k, s.turned_a) + 0.6 * (double)(s.m * s.n);
     const bool once = st_is_read_once_$D(s.m, s.n, s.k, !s.turned_a, !s.turned_b);
     const bool turned_once = !once && st_is_read_once_$D(s.n, s.m, s.k, s.turned_b, s.turned_a);
-    const bool is_turned = turned_once || (s.may_turn && !once && transposed < 0.97 * straight);
+    const bool is_turned = turned_once || (!once && st_is_turned_$D(s));
     const int64_t rows = is_turned ? s.n : s.m, columns = is_turned ? s.m : s.n, steps = s.k;
     const bool is_deep = is_turned ? s.turned_b : !s.turned_a;  // the steps of the left operand are neighbours
     const bool is_wide = columns == 1 || (is_turned ? s.turned_a : !s.turned_b);
@@ -84,12 +87,14 @@ static st_product_$D st_sized_$D(st_matrices s, st_sums_$D *const (*tiles)[$WIDE
     st_product_$D p = {.columns = columns, .inner = steps, .a = {is_deep ? steps : 1, is_deep ? 1 : rows},
         .b = {is_wide ? columns : 1, is_wide ? 1 : steps}, .c = {is_turned && !turns ? 1 : s.n, 1},
         .a_matrix = rows * steps, .b_matrix = steps * columns, .c_matrix = rows * columns,
-        .turn = turns ? st_transpose_panel_$D : NULL, .right_first = is_turned};
+        .turn = turns ? st_transpose_panel_$D : NULL, .right_first = is_turned, .repeats = s.repeats};
     if (once || turned_once) {
-        if (!(is_turned ? s.turned_a : !s.turned_b) || columns == 1) {
+        const bool has_dots = !(is_turned ? s.turned_a : !s.turned_b) || columns == 1;
+        if (has_dots) {
             p.b[0] = 1;
             p.b[1] = steps;
         }
+        p.tile[0][0] = has_dots ? tiles[0][rows] : tiles[rows][0];
         p.tile_rows = rows;
         p.tile_cols = $STRIP;
         p.row_tiles[0] = 1;
@@ -159,49 +164,83 @@ static st_product_$D st_sized_$D(st_matrices s, st_sums_$D *const (*tiles)[$WIDE
             p.left_row = (block + $LANES - 1) / $LANES * $LANES;
         }
     }
+
+    // A last panel of neighbouring columns that is not whole begins in the panel before. Epilogues of copies are faster
+    // if tiles begin with a vector.
+    if (is_wide && !p.copies_last && (p.copy_right == NULL || s.is_stored || s.repeats)) {
+        p.before = vectors * $LANES - columns;
+    }
+    p.below = p.block == 0 ? $BELOW : 0;
     return p;
 }
 
 // A number of work items of so many matrices: `item`, or all if there are fewer.
 static INLINE int64_t st_item_$D(const st_product_$D *p, int64_t matrices, int64_t item) {
-    const int64_t row_blocks = (p->row_tiles[0] + p->row_tiles[1] + p->item_tiles[0] - 1) / p->item_tiles[0];
-    const int64_t col_blocks = (p->col_tiles[0] + p->col_tiles[1] + p->item_tiles[1] - 1) / p->item_tiles[1];
-    const int64_t all = matrices * row_blocks * col_blocks;
+    const int64_t row_tiles = p->row_tiles[0] + p->row_tiles[1], col_tiles = p->col_tiles[0] + p->col_tiles[1];
+    const int64_t all = matrices * st_blocks_$D(p, row_tiles, 0) * st_blocks_$D(p, col_tiles, 1);
     return item < all ? item : all;
 }
 """
-STRIPS = """\
-// Dot products of rows of `a` with so many rows of `b`, each in a vector of partial sums.
+DOTS = """\
+// Dot products of at most four rows of `a` with so many rows of `b`, each in a vector of partial sums.
 static INLINE void st_dots_$D(int rows, int columns, const $T *a, int64_t a_row, const $T *b, int64_t b_row,
         int64_t steps, $T *sums, int64_t ld) {
-    $V acc[$LANES];
-    $T found[$LANES];
-    #pragma GCC unroll $LANES
-    for (int i = 0; i < $LANES; ++i) {
+    $V acc[$SUMS];
+    $T found[$SUMS];
+    #pragma GCC unroll $SUMS
+    for (int i = 0; i < $SUMS; ++i) {
         acc[i] = ($V){0};
     }
     const int64_t whole = steps & -$LANES;
     for (int64_t k = 0; k < whole; k += $LANES) {
-        #pragma GCC unroll $LANES
+        $V x[4];
+        #pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) {
+            x[r] = *(const $V_u *)(a + r * a_row + k);
+        }
+        #pragma GCC unroll 8
         for (int s = 0; s < columns; ++s) {
             const $V y = *(const $V_u *)(b + s * b_row + k);
-            #pragma GCC unroll 2
+            #pragma GCC unroll 4
             for (int r = 0; r < rows; ++r) {
-                acc[r * columns + s] = st_fma_$V(*(const $V_u *)(a + r * a_row + k), y, acc[r * columns + s]);
+                acc[r * columns + s] = st_fma_$V(x[r], y, acc[r * columns + s]);
             }
         }
     }
-    st_sum_lanes_$D(acc, found);
-    for (int r = 0; r < rows; ++r) {
+    #pragma GCC unroll $SUMS
+    for (int i = 0; i < rows * columns; i += $LANES) {
+        st_sum_lanes_$D(acc + i, found + i);
+    }
+    for (int64_t k = whole; k < steps; ++k) {
         for (int s = 0; s < columns; ++s) {
-            for (int64_t k = whole; k < steps; ++k) {
+            for (int r = 0; r < rows; ++r) {
                 found[r * columns + s] = st_fma_$D(a[r * a_row + k], b[s * b_row + k], found[r * columns + s]);
             }
+        }
+    }
+    for (int r = 0; r < rows; ++r) {
+        for (int s = 0; s < columns; ++s) {
             sums[r * ld + s] = found[r * columns + s];
         }
     }
 }
 
+// The sums of a strip of columns for few rows: dot products with rows of `b`.
+static INLINE void st_dots_strip_$D(int rows, const $T *a, int64_t a_row, int64_t a_step, const $T *b, int64_t b_row,
+        int64_t steps, int64_t columns, $T *sums, int64_t ld) {
+    (void)a_step;
+    int64_t done = 0;
+    const int group = $GROUP / rows < 8 ? $GROUP / rows : 8;
+    for (; done <= columns - group; done += group) {
+        st_dots_$D(rows, group, a, a_row, b + done * b_row, b_row, steps, sums + done, ld);
+    }
+    for (int64_t i = 0; i < rows * (columns - done); ++i) {
+        const int64_t row = i % rows, column = done + i / rows;
+        st_dots_$D(1, 1, a + row * a_row, 0, b + column * b_row, 0, steps, sums + row * ld + column, 0);
+    }
+}
+"""
+ROWS = """\
 // Adds `steps` rows of `b` to sums, each times an element of every row of `a`.
 static INLINE void st_add_rows_$D(int rows, int steps, const $T *a, int64_t a_row, int64_t a_step, const $T *b,
         int64_t b_row, int64_t columns, $T *sums, int64_t ld) {
@@ -242,33 +281,31 @@ static INLINE void st_add_rows_$D(int rows, int steps, const $T *a, int64_t a_ro
     }
 }
 
-// The sums of a strip of columns for few rows: dot products, or sums of rows of `b`.
-static INLINE void st_sum_strip_$D(int rows, const st_product_$D *p, const $T *a, const $T *b, int64_t columns,
-        $T *sums) {
+// The sums of a strip of columns for few rows: sums of rows of `b`.
+static INLINE void st_rows_strip_$D(int rows, const $T *a, int64_t a_row, int64_t a_step, const $T *b, int64_t b_row,
+        int64_t steps, int64_t columns, $T *sums, int64_t ld) {
+    const int most = rows > 2 ? 4 : 8;
     int64_t done = 0;
-    if (p->b[0] == 1 && p->b[1] != 1) {
-        for (; done <= columns - $GROUP / rows; done += $GROUP / rows) {
-            st_dots_$D(rows, $GROUP / rows, a, p->a[0], b + done * p->b[1], p->b[1], p->inner, sums + done,
-                    p->tile_cols);
-        }
-        for (; done < columns; ++done) {
-            st_dots_$D(rows, 1, a, p->a[0], b + done * p->b[1], p->b[1], p->inner, sums + done, p->tile_cols);
-        }
-        return;
-    }
     for (int r = 0; r < rows; ++r) {
-        memset(sums + r * p->tile_cols, 0, (size_t)columns * sizeof *sums);
+        memset(sums + r * ld, 0, (size_t)columns * sizeof *sums);
     }
-    for (; done <= p->inner - (rows > 2 ? 4 : 8); done += rows > 2 ? 4 : 8) {
-        st_add_rows_$D(rows, rows > 2 ? 4 : 8, a + done * p->a[1], p->a[0], p->a[1], b + done * p->b[0], p->b[0],
-                columns, sums, p->tile_cols);
+    for (; done <= steps - most; done += most) {
+        st_add_rows_$D(rows, most, a + done * a_step, a_row, a_step, b + done * b_row, b_row, columns, sums, ld);
     }
-    for (; done < p->inner; ++done) {
-        st_add_rows_$D(rows, 1, a + done * p->a[1], p->a[0], p->a[1], b + done * p->b[0], p->b[0], columns, sums,
-                p->tile_cols);
+    for (; done < steps; ++done) {
+        st_add_rows_$D(rows, 1, a + done * a_step, a_row, a_step, b + done * b_row, b_row, columns, sums, ld);
     }
 }
-
+"""
+STRIP_FUNCTION = """\
+static void st_$KIND_$D_$COUNT(const $T *restrict a, int64_t a_row, int64_t a_step, int64_t a_tile,
+        const $T *restrict b, int64_t b_row, int64_t steps, $T *restrict sums, int64_t ld, bool adds, int64_t columns) {
+    (void)a_tile;
+    (void)adds;
+    st_$KIND_strip_$D($COUNT, a, a_row, a_step, b, b_row, steps, columns, sums, ld);
+}
+"""
+NEXT_STRIP = """\
 // Computes the next strip of a product of few rows, of work items before `end`. Returns whether there was one.
 static bool st_next_strip_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch, int64_t end,
         st_tile_$D *t) {
@@ -287,12 +324,8 @@ static bool st_next_strip_$D(const st_product_$D *p, const $T *a, const $T *b, $
     t->ld = p->tile_cols;
     t->sums = scratch;
     const $T *const left = a + t->batch * p->a_matrix, *const right = b + t->batch * p->b_matrix + t->col * p->b[1];
-    switch (p->tile_rows) {
-        case 1: st_sum_strip_$D(1, p, left, right, t->cols, scratch); break;
-        case 2: st_sum_strip_$D(2, p, left, right, t->cols, scratch); break;
-        case 3: st_sum_strip_$D(3, p, left, right, t->cols, scratch); break;
-        default: st_sum_strip_$D(4, p, left, right, t->cols, scratch); break;
-    }
+    const int64_t b_step = p->b[0] == 1 ? p->b[1] : p->b[0];
+    p->tile[0][0](left, p->a[0], p->a[1], 0, right, b_step, p->inner, scratch, p->tile_cols, false, t->cols);
     if (p->turn != NULL) {
         st_turn_tile_$D(p, scratch, t);
     }
@@ -302,95 +335,12 @@ static bool st_next_strip_$D(const st_product_$D *p, const $T *a, const $T *b, $
     return true;
 }
 """
-NEXT_TILE = """\
-// The columns of a panel, real or not.
-static INLINE int64_t st_panel_cols_$D(const st_product_$D *p, const st_tile_$D *t) {
-    return p->tile_cols - (t->col_tile >= p->col_tiles[0] ? $LANES : 0);
-}
-
-// The columns of a panel that belong to the one before it: the last panel of neighbouring columns begins so early that
-// it is whole.
-static INLINE int64_t st_columns_before_$D(const st_product_$D *p, const st_tile_$D *t) {
-    const int64_t end = st_tile_start(t->col_tile, p->tile_cols, p->col_tiles[0], $LANES) + st_panel_cols_$D(p, t);
-    return end > p->columns && p->b[0] != 1 && !p->copies_last ? end - p->columns : 0;
-}
-
-// Begins a panel: the columns of `b` for tiles below one another.
-static INLINE void st_begin_sized_panel_$D(const st_product_$D *p, const $T *b, $T *scratch, st_tile_$D *t) {
-    const int64_t width = st_panel_cols_$D(p, t);
-    const int64_t col = st_tile_start(t->col_tile, p->tile_cols, p->col_tiles[0], $LANES) - st_columns_before_$D(p, t);
-    const int64_t cols = p->columns - col < width ? p->columns - col : width;
-    t->row_tile = t->first_row_tile;
-    t->right = b + t->batch * p->b_matrix + t->step * p->b[0] + col * p->b[1];
-    if (p->copy_right != NULL) {
-        p->copy_right(t->right, p->b[0], p->b[1], cols, t->steps, scratch, width);
-        t->right = scratch;
-    }
-}
-
-// Computes the sums of a tile: into `c` if all of its columns exist. Returns whether it did that.
-static INLINE bool st_sum_sized_tile_$D(const st_product_$D *p, $T *c, $T *scratch, st_tile_$D *t) {
-    const bool is_low = t->row_tile >= p->row_tiles[0], has_blocks = p->block != 0;
-    const int64_t width = st_panel_cols_$D(p, t), before = st_columns_before_$D(p, t);
-    const int64_t first_row = st_tile_start(t->first_row_tile, p->tile_rows, p->row_tiles[0], 1);
-    t->row = st_tile_start(t->row_tile, p->tile_rows, p->row_tiles[0], 1);
-    t->col = st_tile_start(t->col_tile, p->tile_cols, p->col_tiles[0], $LANES);
-    t->rows = p->tile_rows - is_low;
-    t->cols = p->columns - t->col < width ? p->columns - t->col : width;
-    // Columns before may belong to another item, and sums over blocks are added to them once.
-    const bool is_own = before == 0 || (t->col_tile > t->first_col_tile && !has_blocks);
-    const bool is_direct = c != NULL && p->turn == NULL && p->c[1] == 1 && t->cols + before == width && is_own;
-    const int64_t place = (t->col_tile - t->first_col_tile) * p->item_tiles[0] + t->row_tile - t->first_row_tile;
-    $T *const kept = scratch + st_copied_items_$D(p) + (has_blocks ? place : 0) * p->tile_rows * p->tile_cols;
-    $T *const sums = is_direct ? c + t->batch * p->c_matrix + t->row * p->c[0] + t->col - before : kept;
-    t->ld = is_direct ? p->c[0] : width;
-    t->sums = sums + before;
-    const bool is_turned = p->copy_left != NULL && p->a[1] != 1;  // the copy has the rows of a tile side by side
-    const int64_t a_row = p->copy_left == NULL ? p->a[0] : st_left_row_$D(p);
-    p->tile[is_low][width < p->tile_cols](t->left + (t->row - first_row) * a_row, is_turned ? 1 : a_row,
-            is_turned ? t->rows : p->a[1], t->right, p->copy_right != NULL ? width : p->b[0],
-            has_blocks ? t->steps : p->inner, p->chain == 0 ? st_block_$D(p) : p->chain, sums, t->ld,
-            has_blocks && t->step > 0);
-    return is_direct;
-}
-
-// Computes the next tile of a product, of work items before `end`. Returns whether there was one.
-// It may have columns of the tile before if `repeats`.
+NEXT_SIZED = """\
+// Computes the next tile or strip of a product whose sizes are not constants.
 static bool st_next_sized_tile_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch, int64_t end,
-        bool repeats, st_tile_$D *t) {
-    if (p->tile_cols == $STRIP) {
-        return st_next_strip_$D(p, a, b, c, scratch, end, t);
-    }
-    bool is_direct;
-    do {
-        t->row_tile += 1;
-        if (t->row_tile >= t->end_row_tile) {
-            t->col_tile += 1;
-            if (t->col_tile >= t->end_col_tile) {
-                t->step += t->steps;
-                if (t->steps == 0 || t->step == p->inner) {
-                    if (t->item == end) {
-                        return false;
-                    }
-                    st_begin_item_$D(p, t);
-                }
-                st_begin_steps_$D(p, a, scratch, t);
-            }
-            st_begin_sized_panel_$D(p, b, scratch, t);
-        }
-        is_direct = st_sum_sized_tile_$D(p, c, scratch, t);
-    } while (t->step + t->steps < p->inner);
-    const int64_t before = repeats && t->col_tile > t->first_col_tile ? st_columns_before_$D(p, t) : 0;
-    t->col -= before;
-    t->cols += before;
-    t->sums -= before;
-    if (p->turn != NULL) {
-        st_turn_tile_$D(p, scratch, t);
-    }
-    if (c != NULL && !is_direct) {
-        st_copy_tile_$D(p, c, t);
-    }
-    return true;
+        st_tile_$D *t) {
+    return p->tile_cols == $STRIP ? st_next_strip_$D(p, a, b, c, scratch, end, t)
+            : st_find_tile_$D(p, false, a, b, c, scratch, end, t);
 }
 """
 MULTIPLY = """\
@@ -399,7 +349,7 @@ static void st_multiply_sized_$D(const $T *a, const $T *b, $T *c, const st_produ
         int64_t begin, int64_t end) {
     const int64_t stop = st_item_$D(p, matrices, end);
     st_tile_$D tile = {.item = st_item_$D(p, matrices, begin)};
-    while (st_next_sized_tile_$D(p, p->right_first ? b : a, p->right_first ? a : b, c, scratch, stop, false, &tile)) {
+    while (st_next_sized_tile_$D(p, p->right_first ? b : a, p->right_first ? a : b, c, scratch, stop, &tile)) {
     }
 }
 """

@@ -14,6 +14,7 @@ from typing import Literal
 
 from staged.code.expr import Expr, Setting, Variable
 from staged.code.extents import size_expr
+from staged.code.kernel_text import Filled
 from staged.code.support.library import Snippet
 from staged.code.tree import Function
 from staged.code.types import INDEX, CType
@@ -243,6 +244,8 @@ class ContractionKernel:
     """Whether `code` has the statements of the epilogue."""
     tables: tuple[Snippet, ...] = ()
     """The constants that it reads."""
+    filled: Filled | None = None
+    """The struct of sizes whose address is an argument behind the results."""
     numbers: tuple[Setting, ...] = ()
     """Arguments behind the results, if other kernels call the function with other ones."""
     shape: object = None

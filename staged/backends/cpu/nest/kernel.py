@@ -22,8 +22,10 @@ from staged.backends.cpu.nest.vector_totals import VectorTotals
 from staged.code.dialect import C, Dialect
 from staged.code.expr import Cast, Conditional, Expr, Infix, Literal, Variable
 from staged.code.kernel_text import KernelText, Site, kernel_comments
+from staged.code.named_choices import needed, with_named_choices
 from staged.code.nest.loops import Loops
 from staged.code.nest.lowering import ZERO, Lowering
+from staged.code.nest.size_names import name_ends
 from staged.code.nest.statements import Statements
 from staged.code.nest.totals import Totals
 from staged.code.nest.uses import may_stop
@@ -103,13 +105,14 @@ def kernel_of(
         parameters += [Parameter(begin), Parameter(end)]
     low.names.used |= {"begin", "end"}
     low.parameter_names = set(low.names.used)
+    ends = name_ends(low, nest)
     places = [*declare_registers(low)]
     if scratch is not None:
         places += declare_scratch(low, scratch)
     if has_range:
         deal_out(low, begin, end)
     low.body(nest.body)
-    body = without_copies(low.code.body)
+    body = with_named_choices(given, needed(ends, without_copies(low.code.body)))
     first, last = unused_parameters(nest, given, body)
     statements = (*places, *first, *body, *last)
     code = Function(name, tuple(parameters), statements, tuple(comments), is_apart=bool(dims_in(nest.body)))

@@ -30,7 +30,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from staged.backends.cpu.nest.copies import Copies, is_run, is_transposition
-from staged.backends.cpu.nest.vector_plan import feeds, may_be_part, may_repeat, sums_parts
+from staged.backends.cpu.nest.vector_plan import feeds, masks_last, may_be_part, may_repeat
 from staged.backends.cpu.nest.vector_statements import VectorStatements
 from staged.backends.cpu.nest.vector_totals import VectorTotals
 from staged.code.expr import Cast, Conditional, Expr, Infix, Literal
@@ -39,6 +39,7 @@ from staged.code.nest.lowering import ZERO, Range
 from staged.code.tree import Comment
 from staged.code.types import INDEX, SHORT_INDEX
 from staged.ir.loops import Accumulate, ArrayRef, Loop, Statement, Store, segments
+from staged.ir.sizes import Extent
 
 
 class VectorLoops:
@@ -81,7 +82,7 @@ class VectorLoops:
         for first, stop in pieces:
             low.segments[axis] = first, stop
             if whole is None:
-                low.ranges[axis] = Literal(str(first)), Literal(str(stop))
+                low.ranges[axis] = low.size(first), low.size(stop)
                 self.vector_loop(loop)
                 continue
             with low.block():  # what this piece has in common with the piece of a tile or of a thread
@@ -94,22 +95,22 @@ class VectorLoops:
         else:
             low.ranges[axis] = whole
 
-    def common(self, loop: Loop, whole: Range, first: int, stop: int) -> Range:
+    def common(self, loop: Loop, whole: Range, first: Extent, stop: Extent) -> Range:
         """From where to where the items `first` to `stop` of the loop's axis are in the part of it that is written.
 
         The part is counted from the axis's beginning, or from where `origins` says.
         """
         low = self.low
 
-        def own(item: int) -> Expr:
-            origin = low.origins.get(loop.axis)
-            return Literal(str(item)) if origin is None else Infix("-", Literal(str(item)), origin)
+        def own(item: Extent) -> Expr:
+            origin, place = low.origins.get(loop.axis), low.size(item)
+            return place if origin is None else Infix("-", place, origin)
 
         start, end = whole
-        if first > 0:
+        if first != 0:
             later = Conditional(Infix(">", start, own(first)), start, own(first))
             start = low.constant("first", INDEX, later)
-        if stop < loop.axis.extent:
+        if stop != loop.axis.size:
             earlier = Conditional(Infix("<", end, own(stop)), end, own(stop))
             end = low.constant("stop", INDEX, earlier)
         return start, end
@@ -162,15 +163,16 @@ class VectorLoops:
                 self.vectors.left = None
             low.leave(i)
             return
-        if left is None and sums_parts(loop):
+        if left is None and masks_last(loop):
             _, whole = self.whole_iterations(begin, end, None, lanes)
             with low.loop(i, start, whole, Literal(str(lanes))):
                 self.body(loop)
             with low.branch(Infix("<", whole, end)):
                 low.axes[axis] = low.on_axis(axis, whole)
                 self.vectors.left = low.constant("left", INDEX, Infix("-", end, whole))
-                narrow = Cast(f"int{self.vectors.types.mask_bits}_t", self.vectors.left)
-                self.totals.items = self.totals.lanes("is_item", "<", narrow)
+                if any(isinstance(s, Accumulate) for s in loop.body):
+                    narrow = Cast(f"int{self.vectors.types.mask_bits}_t", self.vectors.left)
+                    self.totals.items = self.totals.lanes("is_item", "<", narrow)
                 self.body(loop)
                 self.vectors.left = self.totals.items = None
             low.leave(i)

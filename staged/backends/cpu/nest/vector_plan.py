@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from staged.backends.cpu.nest.vectors import VectorSpeller
-from staged.ir.loops import Accumulate, ArrayRef, Compute, Load, Loop, PositionOf, Reduction, Store, Tile, walk
+from staged.ir.loops import (
+    Accumulate,
+    ArrayRef,
+    Compute,
+    Load,
+    LoadPair,
+    Loop,
+    PositionOf,
+    Reduction,
+    Store,
+    StorePair,
+    Tile,
+    walk,
+)
 from staged.ir.schedule import Schedule
 
 
@@ -43,10 +56,10 @@ def may_be_part(loop: Loop) -> bool:
     return all(isinstance(s, Load | Store | Compute | PositionOf) for s in loop.body)
 
 
-def sums_parts(loop: Loop) -> bool:
-    """Return whether totals include the items of the last vector by a mask: only the program finds their number."""
+def masks_last(loop: Loop) -> bool:
+    """Return whether the items of the last vector have a mask: only the program finds their number."""
     return not loop.axis.is_static and all(
-        isinstance(s, Load | Store | Compute | PositionOf)
+        isinstance(s, Load | Store | LoadPair | StorePair | Compute | PositionOf)
         or isinstance(s, Accumulate)
         and s.reduction.op.vector != "never"
         and not s.reduction.op.is_position

@@ -226,7 +226,7 @@ class VectorStatements:
         whole = [low.variable(f"{row}{half}", type) for half in ("low", "high")]
         for number, variable in enumerate(whole):
             place = address(array, low.index(s.index + number * self.lanes))
-            low.code.add(Declare(variable, self.speller.load(dtype, place, None)))
+            low.code.add(Declare(variable, self.speller.load(dtype, place, self.left_in_half(number))))
         for offset, target in enumerate((s.first, s.second)):
             picks = [2 * lane + offset for lane in range(self.lanes)]
             value = self.vector(self.shuffled(dtype, whole[0], whole[1], picks), dtype)
@@ -242,7 +242,22 @@ class VectorStatements:
         for half in (0, 1):
             picks = [lane for n in range(count) for lane in (half * count + n, self.lanes + half * count + n)]
             place = address(array, low.index(s.index + half * self.lanes))
-            self.write(dtype, place, self.vector(self.shuffled(dtype, one, other, picks), dtype))
+            self.write(
+                dtype, place, self.vector(self.shuffled(dtype, one, other, picks), dtype), self.left_in_half(half)
+            )
+
+    def left_in_half(self, half: int) -> Expr | None:
+        """The number of items in the first or the second vector of pairs; None for whole vectors."""
+        if self.left is None:
+            return None
+        items = Infix("*", self.left, Literal("2"))
+        if half == 0:
+            return items
+        return Conditional(
+            Infix(">", self.left, Literal(str(self.lanes // 2))),
+            Infix("-", items, Literal(str(self.lanes))),
+            ZERO,
+        )
 
     def shuffled(self, dtype: DType, x: Expr, y: Expr, picks: Sequence[int]) -> Expr:
         """Lanes of two vectors."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.cpu.nest.vector_plan import feeding_loop, may_repeat, sums_parts
+from staged.backends.cpu.nest.vector_plan import feeding_loop, masks_last, may_repeat
 from staged.backends.cpu.nest.vector_statements import VectorStatements
 from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Variable
 from staged.code.nest.lowering import ZERO, factors_of
@@ -36,6 +36,7 @@ from staged.ir.loops import (
     segments,
     walk,
 )
+from staged.ir.sizes import at_bounds
 from staged.ir.types import bool_
 
 
@@ -97,13 +98,13 @@ class VectorTotals:
     def is_whole(self, loop: Loop, outer: Loop | Tile) -> bool:
         """Return whether a vector loop in `outer`, or `outer` itself, has no single items left over."""
         axis, lanes = loop.axis, self.vectors.lanes
-        if sums_parts(loop):
+        if masks_last(loop):
             return True
         if axis in self.low.ranges or not axis.is_static:
             return False
         if any(isinstance(s, Tile) and s.axis is axis for s in (outer, *walk(outer.body))):
             return False
-        pieces = ((0, axis.extent), *segments(loop))
+        pieces = ((0, axis.extent), *((at_bounds(low), at_bounds(high)) for low, high in segments(loop)))
         repeats = may_repeat(loop, self.vectors.speller)
         return all((high - low) % lanes == 0 or repeats and high - low >= lanes for low, high in pieces)
 

@@ -41,8 +41,10 @@ from staged.backends.gpu.plan import KernelPlan, plan_kernel
 from staged.backends.host.short_kernels import is_zero_fill
 from staged.code.expr import Cast, Conditional, Expr, Group, Infix, Literal, Variable
 from staged.code.kernel_text import Site, kernel_comments
+from staged.code.named_choices import needed, with_named_choices
 from staged.code.nest.loops import Loops
 from staged.code.nest.lowering import ZERO, Lowering
+from staged.code.nest.size_names import name_ends
 from staged.code.nest.statements import size_of
 from staged.code.nest.totals import Totals
 from staged.code.printer import print_function
@@ -108,11 +110,14 @@ class DeviceKernel:
         low.parameter_names = set(low.names.used)
         launches = tuple(self.counted(*work) for work in plan.work())
         launch = together(launches)
+        ends = name_ends(low, plan.nest)
         self.write_parts(launches)
-        used = mentioned(low.code.body)
+        body = with_named_choices([p.variable for p in given], needed(ends, low.code.body))
+        low.named.clear()  # the host has no such variables
+        used = mentioned(body)
         unused = [Unused((p.variable,)) for p in (*given, *own) if p.variable not in used]
         comments = (*kernel_comments(plan.op, has_ops=True), plan.mapping(launch, launches))
-        code = Function(name, (*given, *own), (*unused, *low.code.body), comments, launch.threads)
+        code = Function(name, (*given, *own), (*unused, *body), comments, launch.threads)
         return GpuKernel(
             name,
             print_function(code, self.dialect),

@@ -165,7 +165,9 @@ def _about_dimensions(sizes: Sizes) -> str:
     """The sentences about the fields of dimensions and macros, for callers."""
     if not sizes.fields:
         return ""
-    dims = ", ".join(f"`args.{field.field}` (0 to `{sizes.macros[dim]}`)" for dim, field in sizes.fields.items())
+    dims = ", ".join(
+        f"`args.{field.field}` ({dim.least} to `{sizes.macros[dim]}`)" for dim, field in sizes.fields.items()
+    )
     macros = size_macros(sizes.name, sizes.parameters)
     array = next(each for each in sizes.parameters if each.role == "input" and sizes.dims_of(each))
     values = ", ".join(sizes.fields[dim].field for dim in sizes.dims_of(array))
@@ -207,7 +209,7 @@ def readme(
         parts.append(f"| result | what |\n|---|---|\n{''.join(results)}")
     sizes = Sizes(name, artifact.parameters)
     if sizes.fields:
-        bounds = ", ".join(f"`{dim}` (0 to {dim.max})" for dim in sizes.fields)
+        bounds = ", ".join(f"`{dim}` ({dim.least} to {dim.max})" for dim in sizes.fields)
         parts.append(f"The files have the sizes {bounds}. All files must agree on a size.\n")
     if filed(artifact):
         parts.append(_FILES.format(name=name, what=_what_files_have(artifact)))

@@ -63,7 +63,7 @@ def iso_c_files(artifact: Artifact) -> dict[str, str]:
 
 def _role(parameter: Parameter) -> str:
     if parameter.is_size:
-        return f"dimension {parameter.label}, 0 to {parameter.most}"
+        return f"dimension {parameter.label}, {parameter.span}"
     return f"{parameter.role} {parameter.label}"
 
 

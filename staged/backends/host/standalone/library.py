@@ -240,7 +240,7 @@ def example_c(artifact: Artifact, is_iso_c: bool = False) -> str:
             w.line(f"args.{place} = {array};")
         for parameter in artifact.parameters:
             if parameter.scalar:
-                note = f"  // 0 to {parameter.most}" if parameter.is_size else ""
+                note = f"  // {parameter.span}" if parameter.is_size else ""
                 w.line(f"args.{parameter.place} = {parameter.start if parameter.is_size else 0};{note}")
         if is_iso_c:
             for place, array in names_in_c(artifact).items():
@@ -339,7 +339,7 @@ def example_python(artifact: Artifact) -> str:
         w.line(_in_python(parameter, f"arrays[{parameter.place!r}]"))
     for parameter in artifact.parameters:
         if parameter.is_size:
-            w.line(f"{_in_python(parameter, str(parameter.start))}  # 0 to {parameter.most}")
+            w.line(f"{_in_python(parameter, str(parameter.start))}  # {parameter.span}")
     if files:
         w.line(f"library.{name}_weights_load.restype = ctypes.c_char_p")
         w.line("weights = ctypes.c_void_p()")

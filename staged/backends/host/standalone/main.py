@@ -14,8 +14,11 @@ from staged.backends.host.standalone.main_text import ARRAYS, CORES, DEVICES, EN
 from staged.backends.host.standalone.npy import with_lines
 from staged.backends.host.standalone.weights import filed
 from staged.base.artifact import Artifact, Parameter
+from staged.code.expr import Expr, Infix, Literal, Name
+from staged.code.extents import size_expr
 from staged.code.support.library import render
 from staged.code.writer import Writer, c_string
+from staged.ir.sizes import Dim, Extent
 from staged.ir.types import DTYPES, INTEGER_DTYPES, shape_text, u64
 
 _HEADERS = "signal stdarg stdio stdlib string sys/stat unistd".split()
@@ -172,21 +175,25 @@ def _function_of(parameter: Parameter) -> str:
 def _write_sizes(w: Writer, sizes: Sizes) -> None:
     """The function that finds all sizes from those in files."""
     places = {extent: f"npy_sizes[{number}]" for number, extent in enumerate(sizes.found)}
+    names = {dim: f"args->{parameter.field}" for dim, parameter in sizes.fields.items()}
+
+    def in_c(extent: Extent) -> Expr:
+        return size_expr(extent, lambda dim: Name(names.get(dim, dim.name)))
+
     if len(places) > len(sizes.fields):
         w.text(SET_SIZE)
     w.line()
     w.comment("Set dimensions from the sizes in files, and all other sizes.")
     with w.block(f"static void set_sizes({sizes.name}_args *args)"):
-        for dim, field in sizes.fields.items():
-            extent, factor, offset = sizes.source(dim)
+        for dim, (extent, factor, offset) in sizes.sources.items():
             if extent != dim:
-                value = f"{places[extent]}.value"
-                value = f"({value} - {offset})" if offset > 0 else f"({value} + {-offset})" if offset else value
-                w.line(f"{places[dim]}.value = {value}{f' / {factor}' if factor != 1 else ''};")
-            w.line(f"args->{field.field} = {places[dim]}.value;")
+                value = in_c(Dim(f"{places[extent]}.value") - offset)
+                exact = value if factor == 1 else Infix("/", value, Literal(str(factor)))
+                w.statement(f"{places[dim]}.value = {exact};")
+            w.line(f"{names[dim]} = {places[dim]}.value;")
         for extent, place in places.items():
             if extent not in sizes.fields:
-                w.statement(f"set_size(&{place}, {sizes.in_c(extent, lambda dim: f'args->{dim.field}')});")
+                w.statement(f"set_size(&{place}, {in_c(extent)});")
 
 
 def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: bool, has_sizes: bool) -> None:

@@ -97,7 +97,8 @@ static void show_help(void) {
         printf("  --%s  %s\n", flags[k].name, flags[k].what);
     }
 @    for (const npy_size *size = npy_sizes; size < npy_sizes + NPY_DIMENSIONS; ++size) {
-@        printf("  %s is a size of the files, 0 to %lld\n", size->name, (long long)size->most);
+@        printf("  %s is a size of the files, %lld to %lld\n", size->name, (long long)size->least,
+@               (long long)size->most);
 @    }
 }
 

@@ -190,7 +190,7 @@ static inline __attribute__((always_inline)) void update_weight_epilogue(int64_t
 // (8, 16) @ (16, 12), f32
 static const st_product_f32 update_weight_sizes = {
     .columns = 8, .inner = 16, .a = {1, 12}, .b = {8, 1}, .tile_rows = 12, .tile_cols = 8, .row_tiles = {1},
-    .col_tiles = {1}, .tile = {{st_product_f32_12x1}}, .item_tiles = {1, 1}, .turn = st_transpose_panel_f32,
+    .col_tiles = {1}, .tile = {{st_tiles_f32_12x1}}, .item_tiles = {1, 1}, .turn = st_transpose_panel_f32,
 };
 
 // test_golden.py:47  opt.step(grads)
@@ -217,7 +217,7 @@ static void update_bias(const float *d_hidden, float *bias, unsigned char *scrat
 // (4, 16) @ (16, 8), f32
 static const st_product_f32 update_weight_2_sizes = {
     .columns = 8, .inner = 16, .a = {1, 4}, .b = {8, 1}, .tile_rows = 4, .tile_cols = 8, .row_tiles = {1},
-    .col_tiles = {1}, .tile = {{st_product_f32_4x1}}, .item_tiles = {1, 1},
+    .col_tiles = {1}, .tile = {{st_tiles_f32_4x1}}, .item_tiles = {1, 1},
 };
 
 // test_golden.py:47  opt.step(grads)
