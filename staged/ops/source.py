@@ -341,7 +341,9 @@ def geomspace(start: float, stop: float, num: int = 50, *, dtype: Any = f32, end
 
 
 @public("eye")
-def eye(n_rows: Extent, n_cols: Extent | None = None, k: Extent = 0, dtype: Any = None, *, device: Any = None) -> Array:
+def eye(
+    n_rows: Extent, n_cols: Extent | None = None, k: int | Size = 0, dtype: Any = None, *, device: Any = None
+) -> Array:
     """Ones on diagonal `k`, zeros elsewhere; f32 by default. Array API `eye`."""
     check_device(device, "eye")
     dtype = f32 if dtype is None else dtype

@@ -940,6 +940,12 @@ def sizes_of_parts_as_arguments(x):
     return st.layer_norm(x, x.shape[-1:]), st.rms_norm(x, m), x.expand(3, n, m), images, pooled, st.ones(x.size)
 
 
+@case(*grid(N=(40, 8), M=(40, 1, 2)), **BOTH, y=("M", "N"))
+def first_row_of_joined_rows(x, y):
+    rows = st.concat([y, st.ones((x.shape[0] // 2, x.shape[0]), dtype=st.f64)], axis=0)
+    return rows - rows[:1]
+
+
 @case(*TWO[2:6], **BOTH, y="M")
 def jacobians_of_slices(x, y):
     rows = st.jacrev(lambda x, y: x[:3] @ st.sin(y), argnums=(0, 1))(x, y)

@@ -135,8 +135,11 @@ def arguments(names: list[str], n: int, m: int) -> list[np.ndarray[Any, Any]]:
 
 def rank_of(text: str) -> int | None:
     names = text[text.index("(") + 1 : text.index(")")].split(", ")
-    with np.errstate(all="ignore"):
-        found = made(text)(*map(st.asarray, arguments(names, 7, 9)))
+    try:
+        with np.errstate(all="ignore"):
+            found = made(text)(*map(st.asarray, arguments(names, 7, 9)))
+    except ShapeError:
+        return None
     return int(found.ndim) if found.size < 10_000 else None
 
 

@@ -113,6 +113,18 @@ def test_the_pieces_of_a_padded_row_are_vectors():
     np.testing.assert_array_equal(padded(x), np.pad(x, ((0, 0), (2, 3)), constant_values=1))
 
 
+def test_sums_of_padded_rows_take_all_pieces():
+    def sums(x):
+        return st.sum(st.pad(x, ((0, 0), (2, 3)), value=1.0) * 2.0, axis=1), st.max(st.pad(x, ((0, 0), (1, 20))), axis=1)
+
+    x = -np.arange(3 * 21, dtype=F).reshape(3, 21)
+    right = 10 + 2 * x.sum(axis=1), np.zeros(3)
+    for target in ("native", "portable"):
+        found = st.function(sums, target=target, dims={"x": ("N <= 40", "M <= 40")})(x)
+        for one, other in zip(found, right, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
 def test_the_end_of_a_loop_is_computed_once():
     def joined(x):
         y = x[:, : max(x.shape[1] - 2, 0)]

@@ -33,6 +33,7 @@ _DIRECT = frozenset((
 _HELD_HERE = 2
 """References to what a call has just made: its name, and while they are counted."""
 _SIZES = frozenset(("shape", "size", "nbytes"))
+_OF_INTEGERS = frozenset(dir(int))
 _OF_ARRAYS = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"))
 
 
@@ -46,8 +47,9 @@ def convert_attribute(converter: Converter, node: ast.Attribute) -> ast.expr:
 def attribute(owner: Any, name: str) -> Any:
     """`owner.name`."""
     if type(owner) in _DIRECT:
-        if type(owner) is StagedArray and not hasattr(int, name) and isinstance(as_extent(owner), Size):
-            return getattr(0, name)  # raises an AttributeError, as a size in Python does
+        if type(owner) is StagedArray and name not in _OF_INTEGERS and not owner.type.shape:
+            if isinstance(as_extent(owner), Size):
+                return getattr(0, name)  # raises an AttributeError, as a size in Python does
         value = getattr(owner, name)
         return as_numbers(value) if name in _SIZES and type(owner) is StagedArray else value
     trace = current_trace()

@@ -99,7 +99,8 @@ class VectorTotals:
         """Return whether a vector loop in `outer`, or `outer` itself, has no single items left over."""
         axis, lanes = loop.axis, self.vectors.lanes
         if masks_last(loop):
-            return True
+            known = (last - first for first, last in segments(loop) if isinstance(first, int) and isinstance(last, int))
+            return all(length % lanes == 0 for length in known)
         if axis in self.low.ranges or not axis.is_static:
             return False
         if any(isinstance(s, Tile) and s.axis is axis for s in (outer, *walk(outer.body))):
