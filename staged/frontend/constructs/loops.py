@@ -140,6 +140,7 @@ class _LoopAttempts:
             label=Label(loop.word),
             late=self.late,
             ends=loop.ends,
+            dims=trace.dims,
         )
         target.by = lambda name: ("before the loop", "after an iteration")
         initial = self.initial(target)

@@ -31,7 +31,9 @@ from staged.frontend.values.join import (
 )
 from staged.frontend.values.objects import check_order, note_joined
 from staged.frontend.values.trees import mutable_nodes
+from staged.ir.builder import OpenBlock
 from staged.ir.nodes import EndKind, Label, Value
+from staged.ir.sizes import Dim
 from staged.ir.types import TensorType, dims_of
 from staged.ops.array import StagedArray
 from staged.source import Position, here
@@ -87,11 +89,9 @@ class CarryingTarget(Target):
     late: frozenset[Key] = frozenset()
     """Names of a loop that have no value at entry, and one after it: what the exits in `ends` pass."""
     ends: frozenset[EndKind] = frozenset()
+    dims: tuple[tuple[Dim, OpenBlock], ...] = ()
+    """The dimensions that have a size before a loop."""
     by: Callable[[str], tuple[str, str]] = lambda name: ("before", "after")
-
-    def __post_init__(self) -> None:
-        self.dims = frozenset(dim for dim, _ in self.trace.dims)
-        """The dimensions that have a size before the construct."""
 
     def exit(self, signal: Signal) -> None:
         assert signal.kind == "break" or signal.kind == "continue", f"a loop is left by {signal.kind}"
@@ -173,7 +173,8 @@ class CarryingTarget(Target):
     def _can_be_late(self, value: Any) -> bool:
         """Return whether zeros can serve as the unused initial value of a name that gets `value`."""
         leaves, _ = trees.flatten(value)
-        return all(self.dims.issuperset(dims_of(leaf.type)) for leaf in leaves if isinstance(leaf, StagedArray))
+        known = {dim for dim, _ in self.dims}
+        return all(known.issuperset(dims_of(leaf.type)) for leaf in leaves if isinstance(leaf, StagedArray))
 
     def _missing(self, key: Key) -> Unbound:
         """Why a name has no value at this exit; where a loop before it can give it one, the program is traced again."""
