@@ -24,6 +24,8 @@ from staged.code.writer import Names
 def with_named_choices(parameters: Sequence[Variable], statements: Sequence[Statement]) -> tuple[Statement, ...]:
     """The statements, in which a variable holds each choice between sums and products of integer parameters."""
     fixed = {parameter.text for parameter in parameters if parameter.type.text == INDEX.text}
+    if not fixed:
+        return tuple(statements)
     found = Counter(
         expr
         for expr in with_parts(expressions_within(statements))

@@ -243,15 +243,14 @@ def _at_least_0(size: Extent, values: Values) -> _Change | None:
             return change
     for monomial, factor in terms.items():
         if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Dim):
-            dim, least = monomial[0], -(size - monomial[0])
-            if dim not in dims_in(least) and isinstance(least, Size):
-                name = "_".join([dim.name, "beyond", *map(str, dims_in(least))])
-                rest = size - dim
+            dim, rest = monomial[0], size - monomial[0]
+            if dim not in dims_in(rest) and isinstance(rest, Size):
                 fewest = value_of(rest, {other: other.least for other in dims_in(rest)})
                 if fewest == bounds_of(rest)[0] and values[dim] + fewest >= 0:  # enough, whatever the rest is
                     return _limited(dim, 1, fewest)
-                most = None if dim.max is None else dim.max - min(0, int(bounds_of(least)[0]))
-                return _Change.to(dim, least, most, name)
+                name = "_".join([dim.name, "beyond", *map(str, dims_in(rest))])
+                most = None if dim.max is None else dim.max + max(0, int(bounds_of(rest)[1]))
+                return _Change.to(dim, -rest, most, name)
     return _simpler_part(size, values) or _positive_factor(size, values)
 
 

@@ -466,27 +466,24 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
     return tuple(out)
 
 
-def sizes_in(body: tuple[Statement, ...]) -> Iterator[Extent]:
-    """The sizes of a tree's loops, indices, checks and copies, in order."""
+def dims_in(body: tuple[Statement, ...]) -> tuple[Dim, ...]:
+    """The dimensions whose sizes a tree's loops, indices, checks and copies use, in order."""
+    found: dict[Dim, None] = {}
     for s in walk(body):
-        for index in indices_of(s):
-            yield from index.sizes
+        sizes: list[Extent] = [size for index in indices_of(s) for size in index.sizes]
         match s:
             case Loop(axis) | Tile(axis):
-                yield axis.size
+                sizes.append(axis.size)
             case CheckIndex(extent=extent):
-                yield extent
+                sizes.append(extent)
             case Copy(target):
-                yield target.count
+                sizes.append(target.count)
             case CallSupport(_, _, arguments):
-                yield from (argument for argument in arguments if isinstance(argument, Size))
+                sizes += [argument for argument in arguments if isinstance(argument, Size)]
             case Load(guards=bounds) | Guarded(bounds):
-                yield from (each.extent for each in bounds)
-
-
-def dims_in(body: tuple[Statement, ...]) -> tuple[Dim, ...]:
-    """The dimensions whose sizes a tree uses, in order."""
-    return tuple(dict.fromkeys(dim for size in sizes_in(body) for dim in dims_of_size(size)))
+                sizes += [each.extent for each in bounds]
+        found.update(dict.fromkeys(dim for size in sizes for dim in dims_of_size(size)))
+    return tuple(found)
 
 
 def forwards(body: tuple[Statement, ...]) -> tuple[Statement, ...]:

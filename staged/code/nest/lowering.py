@@ -192,6 +192,11 @@ class Lowering:
         """A size in terms of the parameters that hold dimensions."""
         return size_expr(extent, lambda dim: self.values[self.nest.counts[dim]].expr, self.named)
 
+    def dimensions(self) -> list[Variable]:
+        """The parameters that hold dimensions."""
+        held = (self.values[count].expr for count in self.nest.counts.values())
+        return [expr for expr in held if isinstance(expr, Variable)]
+
     def operand(self, operand: Operand) -> Value:
         if isinstance(operand, Constant):
             return Value(self.number(operand), operand.dtype)

@@ -9,12 +9,11 @@ from staged.ir.sizes import Extent, exact_quotient
 from staged.ir.types import Shape, i64
 from staged.library.draws.random import uniform
 from staged.library.pooling.pooling import Window, maxima, means
-from staged.library.pooling.ranks import pooled, sizes, with_batch
+from staged.library.pooling.ranks import extents, pooled, sizes, with_batch
 from staged.ops.array import Array
 from staged.ops.checks import check_sizes
 from staged.ops.choice import where
 from staged.ops.contraction import matmul
-from staged.ops.dimension import as_extent
 from staged.ops.dtypes import float_dtype
 from staged.ops.elementwise import minimum
 from staged.ops.index import take, take_along_axis
@@ -29,10 +28,7 @@ def _wanted(name: str, x: Array, rank: int, output_size: Any) -> Shape:
     """The sizes of the result; None in `output_size` keeps the size of `x`."""
     image = with_batch(name, x, rank)
     given = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size,) * rank
-    known = tuple([1 if one is None else as_extent(one) for one in given])
-    wanted = tuple([each for each in known if each is not None])
-    if len(wanted) != rank or len(known) != rank:
-        sizes(given, "output_size", rank)  # raises the error
+    wanted = extents(tuple([1 if one is None else one for one in given]), "output_size", rank)
     for size in wanted:
         check_sizes(
             size >= 1,

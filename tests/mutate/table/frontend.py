@@ -61,7 +61,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a list that only a loop binds cannot be read after it",
         "frontend.exits.targets:CarryingTarget._can_be_late",
-        "all(self.dims.issuperset(dims_of(leaf.type)) for leaf in leaves if isinstance(leaf, StagedArray))",
+        "all(known.issuperset(dims_of(leaf.type)) for leaf in leaves if isinstance(leaf, StagedArray))",
         "not mutable_nodes(value)",
         (_LOOP_NAMES,),
     ),

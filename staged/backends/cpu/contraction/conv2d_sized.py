@@ -46,16 +46,15 @@ def emit_sized(plan: WindowPlan, images: Images, machine: Machine) -> Contractio
 
     words = {
         "$MOST": MOST_TAPS, "$VECTORS": MOST_VECTORS, "$L2": machine.l2, "$CORES": machine.cores,
-        "$NEXT": f"st_next_of_images_{dtype}(const st_sized_convolution_{dtype} *z",
-        "$LAY_OUT": f"st_lay_out_planes_{dtype}(z",
+        "$NEXT": f"st_next_of_images_{dtype}", "$LAY_OUT": f"st_lay_out_planes_{dtype}",
+        "$OF": f"const st_sized_convolution_{dtype}", "$GIVEN": "z",
+        "$SIZES": f"    const st_convolution_{dtype} *const s = &z->sizes;\n",
     }  # fmt: skip
-    head, body_of_tile = NEXT_TILE.split("{\n", 1)
-    next_tile = f"{head}{{\n    const st_convolution_$D *const s = &z->sizes;\n{body_of_tile}"
     support = [
         *sized_planes_support(vector),
         *support_of_tiles(plan, tiles, functions),
         snippet_of(vector, "sized_convolution", _SIZED, words),
-        snippet_of(vector, "next_of_images", next_tile, words),
+        snippet_of(vector, "next_of_images", NEXT_TILE, words),
     ]
 
     def body(sizes: Expr, parameters: Mapping[str, Variable]) -> tuple[Statement, ...]:

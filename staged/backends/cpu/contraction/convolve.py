@@ -73,9 +73,9 @@ def convolution_support(
     """The functions that lay out planes and compute tiles."""
     vector, dtype = plan.vector, plan.vector.dtype
     words = {
-        "$NEXT": f"st_next_convolved_{dtype}(const st_convolution_{dtype} *s",
-        "$LAY_OUT": f"st_next_planes_{dtype}(s",
-    }
+        "$NEXT": f"st_next_convolved_{dtype}", "$LAY_OUT": f"st_next_planes_{dtype}",
+        "$OF": f"const st_convolution_{dtype}", "$GIVEN": "s", "$SIZES": "",
+    }  # fmt: skip
     return [
         *(snippet for _, snippet in planes_support(vector)),
         *support_of_tiles(plan, tiles, functions),
@@ -253,13 +253,13 @@ static inline __attribute__((always_inline)) void st_next_planes_$D(const st_con
 NEXT_TILE = """\
 // Computes the next tile of a convolution of images `x`, in the result `c` or, without one, in memory of the tile.
 // Returns false after the last one.
-static inline __attribute__((always_inline)) bool $NEXT, const $T *x,
+static inline __attribute__((always_inline)) bool $NEXT($OF *$GIVEN, const $T *x,
         const $T *weight, $T *c, $T *scratch, int64_t end, st_convolved_$D *p) {
-    if (!p->is_open) {
+$SIZES    if (!p->is_open) {
         if (p->item == end) {
             return false;
         }
-        $LAY_OUT, x, scratch, p);
+        $LAY_OUT($GIVEN, x, scratch, p);
     }
     const bool has_fewer_rows = p->tile >= p->large_tiles, is_narrower = p->panel >= p->large_panels;
     const int64_t row = st_tile_start(p->tile, s->tile_rows, p->large_tiles, 1), rows = s->tile_rows - has_fewer_rows;

@@ -151,8 +151,8 @@ def kernel_of_statements(
     given = (*arrays, *more, scratch, begin, end)
     parameters = {name: variable_of((type, name)) for type, name in given}
     alone = (tree.Parameter(parameters[name], is_alone="restrict" in type) for type, name in given)
-    statements = with_named_choices([*parameters.values()], body(parameters))
-    dims = (parameters[name] for name in spec.sizes)
+    dims = [parameters[name] for name in spec.sizes]
+    statements = with_named_choices(dims, body(parameters))
     unused = tuple(Unused((dim,)) for dim in dims if dim not in mentioned(statements))
     code = Function(spec.name, tuple(alone), (*unused, *statements), spec.comments)
     text = print_function(code)

@@ -112,7 +112,7 @@ def kernel_of(
     if has_range:
         deal_out(low, begin, end)
     low.body(nest.body)
-    body = with_named_choices(given, needed(ends, without_copies(low.code.body)))
+    body = with_named_choices(low.dimensions(), needed(ends, without_copies(low.code.body)))
     first, last = unused_parameters(nest, given, body)
     statements = (*places, *first, *body, *last)
     code = Function(name, tuple(parameters), statements, tuple(comments), is_apart=bool(dims_in(nest.body)))

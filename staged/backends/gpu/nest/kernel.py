@@ -112,7 +112,7 @@ class DeviceKernel:
         launch = together(launches)
         ends = name_ends(low, plan.nest)
         self.write_parts(launches)
-        body = with_named_choices([p.variable for p in given], needed(ends, low.code.body))
+        body = with_named_choices(low.dimensions(), needed(ends, low.code.body))
         low.named.clear()  # the host has no such variables
         used = mentioned(body)
         unused = [Unused((p.variable,)) for p in (*given, *own) if p.variable not in used]
