@@ -14,13 +14,15 @@ EDITABLE := $(INSTALL) --config-settings editable_mode=compat -e ./cuda_emulator
 JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # How many random programs `make fuzz` checks.
 SEEDS ?= 2000
+# The MPI library of `make ranks`: mpich, or openmpi in an environment of its own for the tests marked `core`.
+MPI ?= mpich
 # The commit whose generated programs `make frozen` compares with those of the checkout.
 BASE ?= HEAD~1
 # Further words for the tools: `make test ARGS="-k layering"`, `make bench ARGS="--rows mlp_mnist"`.
 ARGS ?=
 
 .PHONY: help mnist test test-all test-full references mutate frozen fuzz lint format bench gpu-check gpu-rehearsal
-.PHONY: embedded-check clean
+.PHONY: embedded-check ranks clean
 
 help:
 	@echo "make mnist   train on handwritten digits (DATA=folder for the MNIST IDX files)"
@@ -31,6 +33,7 @@ help:
 	@echo "make mutate  plant faults in a copy, one at a time: some test must see each"
 	@echo "make frozen  compare the programs that this checkout and a commit generate (BASE=commit, by default HEAD~1)"
 	@echo "make fuzz    check SEEDS random programs, 2000 unless told (eager, C, NumPy, gradients; ARGS=--gpu: regions)"
+	@echo "make ranks   run programs on 2 to 4 MPI ranks (MPI=openmpi: its main tests with that library)"
 	@echo "make lint    ruff, mypy, import layering"
 	@echo "make format  let ruff rewrite the layout of the sources"
 	@echo "make bench   measure against PyTorch, JAX and NumPy, and rewrite docs/benchmarks.md"
@@ -67,6 +70,9 @@ frozen: $(VENV)/.installed-test
 fuzz: $(VENV)/.installed-test
 	$(PYTHON_IN_VENV) -m tests.fuzz --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)
 
+ranks: $(VENV)-$(MPI)/.installed
+	STAGED_INTERRUPTIONS=5 $(VENV)-$(MPI)/bin/python -m pytest -m $(if $(filter mpich,$(MPI)),ranks,"ranks and core") tests/ranks $(ARGS)
+
 lint: $(VENV)/.installed-dev
 	$(PYTHON_IN_VENV) -m ruff check .
 	$(PYTHON_IN_VENV) -m ruff format --check staged cuda_emulator/cuda_emulator
@@ -94,7 +100,7 @@ embedded-check: $(VENV)/.installed-test
 	$(PYTHON_IN_VENV) -m tests.embedded_check
 
 clean:
-	rm -rf $(VENV) $(VENV)-device build dist *.egg-info cuda_emulator/build cuda_emulator/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-device $(VENV)-mpich $(VENV)-openmpi build dist *.egg-info cuda_emulator/build cuda_emulator/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # ---- the virtual environment: one stamp per set of libraries ------------------------------------
 
@@ -133,6 +139,12 @@ $(VENV)-device/.installed: $(VENV)/.created
 	"$$found" -m venv --clear $(VENV)-device
 	$(VENV)-device/bin/python -m pip install --quiet --disable-pip-version-check \
 	    numpy scipy scikit-learn safetensors ml_dtypes pytest hypothesis cffi pycparser optree platformdirs
+	@touch $@
+
+# Wheels of two MPI libraries have the same commands: each library has its own environment.
+$(VENV)-$(MPI)/.installed: $(VENV)/.created pyproject.toml cuda_emulator/pyproject.toml
+	$(PYTHON_IN_VENV) -m venv --clear $(VENV)-$(MPI)
+	$(VENV)-$(MPI)/bin/python -m pip install --quiet --disable-pip-version-check -e ./cuda_emulator -e ".[test]" $(MPI) mpi4py
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.created pyproject.toml cuda_emulator/pyproject.toml

@@ -71,6 +71,7 @@ SECTIONS = {
     "losses": "Losses",
     "ctc": "Alignment of sequences",
     "random": "Random numbers",
+    "ranks": "Ranks of an MPI program",
 }
 ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "shape"}
 ELSEWHERE |= {"dynamic_slice": "index", "subscript": "index"}
@@ -81,6 +82,7 @@ ELSEWHERE |= {"cumulative": "reduction", "products": "reduction", "signals": "co
 ELSEWHERE |= {"counting": "index", "scatter_reduce": "index", "embedding": "index", "quantiles": "sorting", "distinct": "sorting"}
 ELSEWHERE |= {"complex_numbers": "elementwise", "comparisons": "elementwise"}
 ELSEWHERE["positions"] = "attention"
+ELSEWHERE["exchange"] = "ranks"
 ELSEWHERE |= {"padding": "shape", "patches": "shape", "channels": "activations", "margins": "losses"}
 ELSEWHERE |= {"adaptive_pooling": "pooling", "interpolation": "images"}
 DTYPE_SETS = {

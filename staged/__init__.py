@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from staged import fft, library, linalg, random, sparse, special
+from staged.base.launcher import this_job
 from staged.base.remote import set_dlpack_reader
 from staged.errors import (
     ArgumentError,
@@ -30,6 +31,7 @@ from staged.errors import (
     GradientError,
     LeakError,
     ProgramError,
+    RankError,
     ShapeError,
     StagedError,
     StagedValueError,
@@ -143,6 +145,7 @@ __all__ = [
     "LeakError",
     "Program",
     "ProgramError",
+    "RankError",
     "ShapeError",
     "Stack",
     "StagedError",
@@ -319,10 +322,19 @@ def _read_dlpack(value: Any, what: str) -> dict[str, Any] | None:
     return device_interface(value, what)
 
 
+def _watch_ranks() -> None:
+    """Let an exception on one rank of a job end them all, from the import on."""
+    if this_job().ranks > 1:
+        from staged.runtime.mpi import watch
+
+        watch()
+
+
 WORDS["namespace"] = _namespace
 WORDS["to_device"] = _to_device
 set_default_context(_eager_context)
 set_dlpack_reader(_read_dlpack)
+_watch_ranks()
 
 
 _INTERNAL = {"add_item", "here", "set_item", "system"}

@@ -136,6 +136,10 @@ class GradientError(StagedError):
     """A derivative that does not exist, or that is refused rather than returned wrong."""
 
 
+class RankError(StagedError):
+    """Ranks of an MPI program that would wait for each other forever, or whose copies of a value would differ."""
+
+
 class UnsupportedError(StagedError):
     """An op, dtype or option that the chosen back end does not have."""
 

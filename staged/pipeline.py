@@ -17,6 +17,7 @@ from staged.errors import UnsupportedError
 from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import PORTABLE, Machine
 from staged.ir.nodes import Function, walk_ops
+from staged.ir.ranks import collectives, has_ranks
 from staged.ir.structure import COPY, VMAP
 from staged.ir.transfers import Transfer
 from staged.ir.types import CPU
@@ -37,6 +38,9 @@ from staged.passes.narrow_functions import narrow_functions
 from staged.passes.normalize_exits import normalize_exits
 from staged.passes.outline_functions import outline_functions
 from staged.passes.placement.place import place, transfers
+from staged.passes.ranks.buckets import bucket_reductions
+from staged.passes.ranks.edges import local_edges as local_edges
+from staged.passes.ranks.vary import check_ranks, lower_ranks
 from staged.passes.rolling.roll import roll
 from staged.passes.rolling.updates import update_in_loops
 from staged.passes.separate_accumulators import separate_accumulators
@@ -81,11 +85,23 @@ def with_halves_multiplied(program: Function, machine: Machine = PORTABLE) -> Fu
     return map_functions(program, with_halves)
 
 
-FOR_A_MACHINE = (with_library_calls, with_halves_multiplied)
-"""Passes that depend on the host: on its libraries, on its vectors."""
+def with_ranks_checked(program: Function, machine: Machine = PORTABLE) -> Function:
+    """Apply `check_ranks` for the ranks of the machine."""
+    return check_ranks(program, machine)
+
+
+def with_buckets(program: Function, machine: Machine = PORTABLE) -> Function:
+    """Apply `bucket_reductions` as the machine's network needs it."""
+    return bucket_reductions(program, machine.bucket_bytes, machine.overlaps) if has_ranks(program) else program
+
+
+FOR_A_MACHINE = (with_library_calls, with_halves_multiplied, with_ranks_checked, with_buckets)
+"""Passes that depend on the host: on its libraries, its vectors, the number of ranks."""
 PASSES: tuple[tuple[str, Pass], ...] = (
     # First: every later pass then sees one layer.
     ("roll", with_layers_rolled),
+    # Before functions are outlined: a helper may be called with replicated and with local values.
+    ("check ranks", with_ranks_checked),
     # What was recorded alike is still alike, and every later pass has less to do.
     ("outline functions", outline_functions),
     # Before autodiff: reverse mode runs a block backwards, which has no way out of its middle.
@@ -96,6 +112,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("narrow functions before autodiff", narrow_functions),
     # Innermost transforms first: a gradient of a gradient differentiates plain IR.
     ("fulfil transforms", lambda program: fulfil_transforms(program, {VMAP: expand_vmap})),
+    # After autodiff, which alone needs to know where values become local.
+    ("lower ranks", lower_ranks),
     # After autodiff, which knows no such calls; while composites are one op.
     ("call libraries", with_library_calls),
     # After autodiff: composites keep their own, better derivative until here.
@@ -122,6 +140,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
         "narrow functions",
         lambda program: each(eliminate_dead_code)(narrow_functions(program)) if program.functions else program,
     ),
+    # After dead code: a gradient that nobody uses is not sent. Before fusion: the update comes after the message.
+    ("bucket reductions", with_buckets),
     # Last of what changes sums: products of vectors, by now next to what they are added to.
     ("defer products", defer_products),
     # After the last pass that makes equal ops one: these are equal on purpose.
@@ -175,6 +195,19 @@ def back_end_of(function: Function) -> BackEnd:
     return choose(kinds, function.options.using)
 
 
+def check_has_mpi(function: Function, machine: Machine, back_end: BackEnd) -> None:
+    """Raise UnsupportedError if a program of several ranks has a target without MPI."""
+    op = next(collectives(function), None)
+    if op is None or (back_end.has_ranks and not machine.is_iso_c):
+        return
+    what = "the target 'c99'" if machine.is_iso_c else f"the back end {back_end.name!r}"
+    raise UnsupportedError(
+        f"`st.{op.name}` on several ranks needs MPI, and {what} does not support it",
+        where=op.where,
+        hint="remove the target or the region, or use `@st.function(ranks=1)` for a program of one rank",
+    )
+
+
 def for_host(machine: Machine, back_end: BackEnd) -> Machine:
     """The machine as a back end may use it: programs with a device are linked to its libraries, and to no BLAS."""
     return machine if back_end.devices == (CPU.kind,) else replace(machine, blas=None)
@@ -220,6 +253,7 @@ def build(function: Function, machine: Machine, check_nan: bool = False, watch: 
             f"programs of the back end {back_end.name!r} are no plain C: the target 'c99' is for the CPU alone",
             where=next((op.where for op in walk_ops(lowered.block) if op.device != CPU), lowered.where),
         )
+    check_has_mpi(lowered, machine, back_end)
     emitted = back_end.emit(lowered, for_host(machine, back_end), plan_buffers, check_nan)
     seconds["emit"] = time.perf_counter() - begin
     return Built(back_end, emitted, lowered, seconds)

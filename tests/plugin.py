@@ -316,7 +316,7 @@ def leave_out_what_only_all_has(config: pytest.Config, items: list[pytest.Item])
         return
 
     def is_fast(item: pytest.Item) -> bool:
-        marked = item.get_closest_marker("slow") or item.get_closest_marker("live")
+        marked = any(map(item.get_closest_marker, ("slow", "live", "ranks")))
         return not marked and not {"torch", "needs_nvrtc", "needs_cuda_wheels"}.intersection(getattr(item, "fixturenames", ()))
 
     alike = notes_of(config).alike() if runs_all else set()

@@ -134,7 +134,7 @@ class Stopwatch:
         seconds = dict(report.user_properties).get("processor seconds", 0.0)
         assert isinstance(seconds, float)
         self.total += seconds
-        if seconds > SURPRISING and report.nodeid not in self.slow and "slow" not in report.keywords:
+        if seconds > SURPRISING and report.nodeid not in self.slow and not {"slow", "ranks"} & set(report.keywords):
             self.surprising[report.nodeid] = seconds
         if self.measured:
             with Path(self.measured).open("a", encoding="utf-8") as file:

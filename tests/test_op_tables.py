@@ -22,7 +22,10 @@ BEFORE = {
     "transforms inside are fulfilled first": {s.VJP, s.JVP, s.VMAP},
     "calls in place are functions by then, or gone": {s.CALL_BEGIN, s.CALL_END},
 }
-AFTER = {"made by later passes": {s.COPY, s.KERNEL, s.CONTRACTION, s.LIBRARY}}
+AFTER = {
+    "made by later passes": {s.COPY, s.KERNEL, s.CONTRACTION, s.LIBRARY, s.REDUCE_START, s.REDUCE_WAIT},
+    "at the entry of a program, outside of all transforms": {s.COMPARE_RANKS},
+}
 OUTSIDE = {
     "no float depends on what it takes": {
         s.ABSENT, s.VARIABLE_READ, s.VARIABLE_WRITE, s.PRINT, s.ASSERT, s.RAISE, s.CLOCK, s.FILE_OPEN, s.FILE_CLOSE,

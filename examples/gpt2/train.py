@@ -4,6 +4,7 @@ python -m examples.gpt2.train                              # a tiny one on the Z
 python -m examples.gpt2.train --data FOLDER --size baby    # FOLDER/input.txt, such as tinyshakespeare
 python -m examples.gpt2.train --weights gpt2.safetensors --tokenizer FOLDER --steps 0 --prompt "Hello"
 python -m examples.gpt2.train --resume                     # go on where the last run ended
+mpiexec -n 4 python -m examples.gpt2.train --shard         # on four MPI ranks, each with its part of every batch
 python -m examples.gpt2.train --show                       # print the generated C and stop
 """
 
@@ -52,25 +53,28 @@ class Training:
             getattr(self, name).load_state_dict(saved)
 
 
-@st.function(static=("batch", "length", "accumulate", "clip", "checkpoint"))
+@st.function(static=("batch", "length", "accumulate", "clip", "checkpoint", "shard"))
 def train(
-    training, tokens, begin, steps, report, batch=12, length=64, accumulate=1, clip=1.0, every=0, checkpoint=None
-):
+    training, tokens, begin, steps, report, batch=12, length=64, accumulate=1, clip=1.0, every=0, checkpoint=None,
+    shard=False,
+):  # fmt: skip
     """Take `steps` steps after the first `begin`; returns the loss (nats per token) of each, and prints some.
 
     With the path `checkpoint`, the file is written anew after each `every` steps and after the last one.
 
     Each step goes along the mean gradient of `accumulate` batches of `batch` texts of `length` tokens, which begin
-    anywhere in `tokens`. Its norm is at most `clip`.
+    anywhere in `tokens`. Its norm is at most `clip`. With `shard` each rank of an MPI job has its part of every batch.
     """
     model = training.model
 
     def loss_fn(x, y):
         scores = model(x)
-        return st.cross_entropy(scores.view(-1, scores.shape[-1]), y.reshape(-1))
+        loss = st.cross_entropy(scores.view(-1, scores.shape[-1]), y.reshape(-1))
+        return st.all_reduce(loss, "mean") if shard else loss
 
     def gradient():
         first = training.draws.integers(0, tokens.shape[0] - length, (batch, 1))
+        first = st.shard(first) if shard else first
         places = first + st.arange(length)
         return st.value_and_grad(loss_fn, wrt=training.parameters)(tokens[places], tokens[places + 1])
 
@@ -163,6 +167,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=256, help="tokens to write, the prompt included")
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-k", type=int, default=40, help="draw from so many of the likeliest tokens (0: all)")
+    parser.add_argument("--shard", action="store_true", help="divide every batch among the ranks of an MPI job")
     add_flags(parser)
     options = parser.parse_args()
 
@@ -178,6 +183,7 @@ def main() -> None:
         model.load_state_dict(state)
     training = Training(model, options.lr, options.steps, options.warmup, options.decay, options.seed)
     sizes = {"batch": options.batch, "length": options.length, "accumulate": options.accumulate}
+    sizes["shard"] = options.shard
     begin = load(options.checkpoint, training) if options.resume else 0
     Path(options.checkpoint).parent.mkdir(parents=True, exist_ok=True)
     report = max(options.steps // 10, 1)
@@ -187,7 +193,8 @@ def main() -> None:
     codes, edges = vocabulary.spelling()
     prompt, length = vocabulary.encode(options.prompt), min(options.sample, config.places)
     given = (model, prompt, codes, edges, options.temperature, options.seed)
-    run(options, generate, *given, length=length, top_k=options.top_k)
+    if st.rank() == 0:
+        run(options, generate, *given, length=length, top_k=options.top_k)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ python examples/mnist/train.py                        # scikit-learn's digits, o
 python examples/mnist/train.py --data FOLDER          # MNIST's IDX files
 python examples/mnist/train.py --model mlp --epochs 5
 python examples/mnist/train.py --show                 # print the generated C and stop
+
+mpiexec -n 4 python examples/mnist/train.py --shard   # on four MPI ranks
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from staged import data, optim
 MAX_EPOCHS = 100
 
 
-@st.function(static=("model", "batch", "dropout"))
-def train(images, labels, test_images, test_labels, epochs, lr, seed, model="cnn", batch=100, dropout=0.5):
+@st.function(static=("model", "batch", "dropout", "shard"))
+def train(images, labels, test_images, test_labels, epochs, lr, seed, model="cnn", batch=100, dropout=0.5, shard=False):
     """Train with SGD; returns the weights, the mean loss of each epoch and the test accuracy after each."""
     st.seed(seed)
     net = MODELS[model]()
@@ -35,8 +37,12 @@ def train(images, labels, test_images, test_labels, epochs, lr, seed, model="cnn
     steps = images.shape[0] // batch
     assert epochs <= MAX_EPOCHS, f"at most {MAX_EPOCHS} epochs, got {epochs}"
 
+    if shard:
+        images, labels = st.shard(images), st.shard(labels)
+
     def loss_fn(x, y):
-        return st.cross_entropy(net(x, dropout=dropout), y)
+        loss = st.cross_entropy(net(x, dropout=dropout), y)
+        return st.all_reduce(loss, "mean") if shard else loss
 
     for epoch in st.range(epochs):
         total = 0.0
@@ -96,6 +102,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.02)
     parser.add_argument("--seeds", type=int, default=1, help="train from this many seeds and print the mean accuracy")
     parser.add_argument("--out", metavar="FOLDER", default=str(Path(__file__).parent / "out"), help="where weights and plot go")
+    parser.add_argument("--shard", action="store_true", help="divide every batch among the ranks of an MPI job")
     add_flags(parser)
     arguments = parser.parse_args()
 
@@ -104,11 +111,13 @@ def main() -> None:
     batch = 100 if arguments.data else 32
     final = []
     for seed in range(arguments.seeds):
-        weights, losses, accuracies = run(arguments, train, *given, seed, model=arguments.model, batch=batch)
+        options = {"model": arguments.model, "batch": batch, "shard": arguments.shard}
+        weights, losses, accuracies = run(arguments, train, *given, seed, **options)
         final.append(accuracies[arguments.epochs - 1])
     if arguments.seeds > 1:
         print(f"mean test accuracy over {arguments.seeds} seeds: {100 * np.mean(final):.2f} %")
-    save(Path(arguments.out), weights, losses[: arguments.epochs])
+    if st.rank() == 0:
+        save(Path(arguments.out), weights, losses[: arguments.epochs])
 
 
 if __name__ == "__main__":

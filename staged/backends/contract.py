@@ -69,6 +69,8 @@ class BackEnd(Protocol):
     """True if its programs call the forms for CUDA of `st.custom_op`; then `custom_source` returns source code."""
     has_families: bool = False
     """True if it supports Variables that represent several (`VariableRef.members`): equal layers become loops."""
+    has_ranks: bool = False
+    """True if its programs exchange arrays with other MPI ranks."""
     variants: tuple[str, ...] = ()
     """Names of machines: an exported folder has the program for each of these too,
     and chooses among them when it runs."""

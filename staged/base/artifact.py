@@ -133,6 +133,9 @@ class Parameter:
     """The array of structs, one for each layer, that has the field; empty if the field itself is an array. Without an
     `index`: the struct of a layer that has the field."""
 
+    is_local: bool = False
+    """True if the array may differ between MPI ranks: for a Variable, and in an exported folder."""
+
     @property
     def is_size(self) -> bool:
         """Return whether it is the size of a dimension, by its name, which the caller finds in the shapes of arrays."""
@@ -218,6 +221,8 @@ class Artifact:
     """The numbers of the GPUs that a program with kernels runs on."""
     departs: bool = False
     """True if a call returns before the work on the device is over, which the event `departure` then follows."""
+    has_ranks: bool = False
+    """True if the program exchanges arrays with other ranks if it is compiled with MPI."""
     explains: bool = False
     """True if a kernel of such a program may fail: `NAME_explain` describes the failure in `report`."""
     values: Mapping[str, Any] = field(default_factory=dict, compare=False)

@@ -247,8 +247,6 @@ IN_NN: dict[str, str] = {
         UninitializedParameter UninitializedBuffer""".split(),
         "sizes are known when a layer is made: name the number of inputs, `nn.Linear(x.shape[-1], 10)`",
     ),
-    "SyncBatchNorm": "a program runs on one machine, and its statistics are those of the whole batch: use "
-    "`nn.BatchNorm2d`",
     "NLLLoss2d": "use `nn.NLLLoss`",
     "Container": "use `nn.Module`",
     "CrossMapLRN2d": "use `nn.LocalResponseNorm`",

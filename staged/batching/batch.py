@@ -144,7 +144,7 @@ class Batch:
 
 def batch_primitive(batch: Batch, op: Op) -> None:
     """Emit the batched form of an op without blocks, by the rule of its name or kind."""
-    if any(effect.kind != "fail" for effect in op.effects) or op.declared is RAISE:
+    if any(effect.kind not in ("fail", "comm") for effect in op.effects) or op.declared is RAISE:
         raise batch.refuse(
             op, f"`{op.name}` of a mapped value inside a `vmap`", "return the value, and do this after the `vmap`"
         )

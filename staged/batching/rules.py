@@ -19,7 +19,7 @@ from staged.ops.array import Array
 from staged.ops.custom import CUSTOM_LAUNCH, CFunction
 from staged.ops.primitive import Primitive
 from staged.ops.promote import as_array
-from staged.ops.shape import reshape
+from staged.ops.shape import moveaxis, reshape
 
 Rule = Callable[[Op, Sequence[Array], Sequence[bool], Extent], Sequence[Array]]
 
@@ -35,6 +35,16 @@ def shifted(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     if shift is None:
         return each_lane(op, operands, flags, size)
     return emit(op.declared, _all_full(operands, flags, size), shift(dict(op.attrs), size))
+
+
+# ---- ranks --------------------------------------------------------------------------------------
+
+
+def _in_rows(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
+    """One message for all elements. The axis of the ranks stays the first one."""
+    given = operands if op.declared is prims.ALL_GATHER else [moveaxis(x, 1, 0) for x in operands]
+    made = emit(op.declared, given, dict(op.attrs))
+    return [moveaxis(y, 1, 0) for y in made] if op.declared in (prims.ALL_GATHER, prims.ALL_TO_ALL) else made
 
 
 # ---- contractions and pooling -------------------------------------------------------------------
@@ -95,6 +105,10 @@ BATCHES: OpTable[Rule] = OpTable(
     {
         prims.CUSTOM_OP: _custom,
         CUSTOM_LAUNCH: _custom,
+        prims.ALL_GATHER: _in_rows,
+        prims.SHARD: _in_rows,
+        prims.REDUCE_SCATTER: _in_rows,
+        prims.ALL_TO_ALL: _in_rows,
         prims.INDEX_CHECK: check,
         prims.DYNAMIC_SLICE: read_window,
         prims.DYNAMIC_UPDATE: write_window,

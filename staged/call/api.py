@@ -15,7 +15,7 @@ from staged.call.guards.guard import Reason
 from staged.call.nan_search import checked, first_nan
 from staged.eager_mode.context import eager_call, unwrap, wrap
 from staged.errors import ProgramNanError, ProgramRecursionError, StagedError, StagingError
-from staged.frontend.calls.arguments import Arguments, flatten_arguments
+from staged.frontend.calls.arguments import Arguments, checked_local, flatten_arguments
 from staged.frontend.calls.call import call
 from staged.frontend.calls.detection import Axis, Failure
 from staged.frontend.calls.dims import declared_of
@@ -33,6 +33,7 @@ from staged.ops.assumptions import assuming
 from staged.ops.autocast import lowered_to
 from staged.ops.context import context_or_none, eager_names, is_eager
 from staged.ops.promote import plain_number as plain_number
+from staged.ops.ranks import check_job, check_static, checked_ranks, using_ranks
 from staged.runtime.options import CompileOptions
 from staged.source import position_of_function, position_of_recursion
 
@@ -62,6 +63,8 @@ class StagedFunction(Generic[P, R]):
         check_nan: bool,
         contract: bool | None,
         dims: Mapping[str, Any] | Literal["static"] | None = None,
+        ranks: int | None = None,
+        local: Collection[str] | str = (),
     ) -> None:
         plain = getattr(function, "__func__", function)
         if isinstance(plain, FunctionType) and is_generator(plain):
@@ -80,6 +83,8 @@ class StagedFunction(Generic[P, R]):
         self._seed = None if seed is None else checked_seed(seed)
         self._check_nan = check_nan
         self._contract = contract
+        self._ranks = None if ranks is None else checked_ranks(ranks, function)
+        self._local = checked_local(function, local, self._static)
         self._kept = Programs()
         self._kept.generator = None if self._seed is None else default_with(self._seed)
         self._owner: Any = getattr(function, "__self__", None)
@@ -218,6 +223,7 @@ class StagedFunction(Generic[P, R]):
     @property
     def __staged_inline__(self) -> Callable[..., Any]:
         """The function as converted code calls it: inside another staged function it is traced inline."""
+        check_static(self._ranks, self.__wrapped__)
         return self.__wrapped__
 
     @property
@@ -227,6 +233,7 @@ class StagedFunction(Generic[P, R]):
 
     @goes_deep
     def _run_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float | None = None) -> Any:
+        check_job(self._ranks, self.__wrapped__)
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
         with eager_call(self._generator), checked(self._check_nan, seconds) as check:
             args, kwargs = arguments.rebuild([wrap(argument.value) for argument in arguments.staged])
@@ -255,20 +262,26 @@ class StagedFunction(Generic[P, R]):
     ) -> tuple[Arguments, TracedFunction]:
         arguments = arguments or self._arguments(args, kwargs)
         generator = self._kept.generator or OF_THREAD
+
+        traced: Callable[[Arguments], TracedFunction] = functools.partial(
+            trace, self.__wrapped__, args, kwargs, self._static, generator, local=self._local
+        )
+        if self._ranks is not None:
+            traced = using_ranks(self._ranks)(traced)
         if not arguments.sizes:
-            return arguments, trace(self.__wrapped__, args, kwargs, self._static, generator, arguments)
+            return arguments, traced(arguments)
 
-        def traced(given: Arguments) -> TracedFunction:
+        def assumed(given: Arguments) -> TracedFunction:
             with assuming(given.assumptions):
-                return trace(self.__wrapped__, args, kwargs, self._static, generator, given)
+                return traced(given)
 
-        return traced_with_relations(arguments, traced, lambda: position_of_function(self.__wrapped__))
+        return traced_with_relations(arguments, assumed, lambda: position_of_function(self.__wrapped__))
 
     def _program(self, traced: TracedFunction, given: Sequence[tuple[str, Any]] = ()) -> Program:
         from staged.call.program import Program
         from staged.system import target as machine_of
 
-        machine = machine_of(self._target or "native", self._contract)
+        machine = machine_of(self._target or "native", self._contract, self._ranks)
         key = ProgramKey(traced.function, machine, self.options)
         return Program(
             traced,
@@ -281,6 +294,7 @@ class StagedFunction(Generic[P, R]):
             key,
             self._target,
             given,
+            self._ranks,
         )
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -291,6 +305,7 @@ class StagedFunction(Generic[P, R]):
         if isinstance(self.__wrapped__, MethodType):
             return StagedFunction, (
                 self.__wrapped__, self._static, self._target, self._seed, self._check_nan, self._contract,
+                None, self._ranks, self._local,
             )  # fmt: skip
         return str(getattr(self, "__qualname__", ""))
 
@@ -319,6 +334,8 @@ def function(
     check_nan: bool = False,
     contract: bool | None = None,
     dims: Mapping[str, Any] | Literal["static"] | None = None,
+    ranks: int | None = None,
+    local: Collection[str] | str = (),
 ) -> Callable[[Callable[P, R]], StagedFunction[P, R]]: ...
 
 
@@ -332,6 +349,8 @@ def function(
     check_nan: bool = False,
     contract: bool | None = None,
     dims: Mapping[str, Any] | Literal["static"] | None = None,
+    ranks: int | None = None,
+    local: Collection[str] | str = (),
 ) -> Any:
     """Turn a Python function into a staged one: `@staged.function`, or `@staged.function(static=("name",))`.
 
@@ -350,8 +369,15 @@ def function(
     `a * b + c` to one instruction. With `contract=True` all arithmetic may do so: a little faster, and identities such
     as `x * y - y * x == 0` need not hold. The default is False, or the value of the environment variable
     `STAGED_CONTRACT`, 0 or 1.
+
+    `ranks` is the number of MPI ranks that run the program. Without it the program is for the ranks of this job, and
+    an exported program is for any number. `ranks` is needed to export a program whose sizes depend on the number of
+    ranks. A run with another number of ranks is a RankError.
+
+    `local` names arguments whose arrays may differ between the ranks, such as the rows of each rank. Other arguments
+    are equal on all ranks. A derivative or a Variable that would differ between ranks by mistake is an error.
     """
     static = (static,) if isinstance(static, str) else static
     if function is None:
-        return lambda real: StagedFunction(real, static, target, seed, check_nan, contract, dims)
-    return StagedFunction(function, static, target, seed, check_nan, contract, dims)
+        return lambda real: StagedFunction(real, static, target, seed, check_nan, contract, dims, ranks, local)
+    return StagedFunction(function, static, target, seed, check_nan, contract, dims, ranks, local)

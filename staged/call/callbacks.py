@@ -38,6 +38,9 @@ def callback(function: Callable[..., Any], *args: Any, result: Any = None) -> An
     uses. An exception that it raises leaves the call of the staged function, with a note that names this line. In a
     region the arguments are copied to the host.
 
+    In a program of several MPI ranks, each rank calls the function with its own values, and the results are local. Pass
+    `st.rank()` to a function that writes a log on one rank: `if rank == 0: ...`.
+
     No derivative goes through it: put `st.stop_gradient` around what is differentiated. Raises: GradientError where a
     derivative would need its results; StagingError under `vmap`, and for a `try` that waits for what it raises;
     UnsupportedError where the program is exported, since an exported program has no Python. At run time ShapeError and

@@ -24,7 +24,7 @@ from staged.frontend.trace.context import current_trace
 from staged.frontend.values import trees
 from staged.frontend.values.generator import default_of_thread
 from staged.ir.types import CPU, Device
-from staged.library.draws.random import words
+from staged.library.draws.philox import words
 from staged.ops.context import context_or_none
 from staged.runtime.cuda.arriving import Arrivals
 from staged.source import here

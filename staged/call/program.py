@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,16 +29,19 @@ from staged.frontend.trace_function import TracedFunction
 from staged.ir.machine import Machine
 from staged.ir.nodes import Exported, VariableRef
 from staged.ir.printer import print_function
+from staged.ir.ranks import has_ranks, ranks_of_sizes
 from staged.ir.size_functions import of_user, text_of_user
 from staged.ir.sizes import Dim
 from staged.ir.transfers import Transfers, in_columns
 from staged.ir.types import with_sizes
+from staged.ops.ranks import check_job
 from staged.runtime.languages import LoadedProgram, language_of
 from staged.runtime.options import CompileOptions
 from staged.runtime.rows import in_rows, is_spread
 from staged.saving.exported_folder import WEIGHTS, write_folder
 from staged.saving.state_names import state_names
 from staged.source import position_of_function
+from staged.system import for_ranks
 from staged.system import target as target_machine
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ class Report:
     """The cost and size of a program: seconds per staging step, lines of text, bytes of memory, kernels.
 
     `notes` lists what runs in place of a library that does not support an operation on the device. A program knows
-    that after its first call.
+    that after its first call. The messages are those of this rank.
     """
 
     seconds: dict[str, float]
@@ -65,6 +68,11 @@ class Report:
     arena_bytes: int
     kernels: int
     notes: tuple[str, ...] = ()
+    messages: int = 0
+    """The messages to other ranks in all calls so far."""
+    message_bytes: int = 0
+    message_seconds: float = 0.0
+    """The time in MPI, most of which is waiting."""
 
     def __str__(self) -> str:
         """Return aligned rows of the sizes and the slowest steps, then the notes."""
@@ -77,6 +85,9 @@ class Report:
             ("staging", f"{1e3 * sum(self.seconds.values()):,.0f}", "ms"),
             *((f"  {name}", f"{1e3 * seconds:,.0f}", "ms") for name, seconds in slowest),
         ]
+        if self.messages:
+            waiting = f"ms in MPI, {self.message_bytes:,} bytes"
+            rows.insert(3, (f"{self.messages:,} messages", f"{1e3 * self.message_seconds:,.1f}", waiting))
         if len(self.seconds) > len(slowest):
             rows.append((f"  {len(self.seconds) - len(slowest)} other steps", f"{1e3 * rest:,.0f}", "ms"))
         return "\n".join((*in_columns(rows, "<><"), *self.notes))
@@ -101,6 +112,7 @@ class Program:
         key: Any = None,
         target: str | None = None,
         given: Sequence[tuple[str, Any]] = (),
+        ranks: int | None = None,
     ) -> None:
         self._loaded: dict[Any, Loaded] = {} if loaded is None else loaded
         known = self._loaded.get(key)
@@ -115,6 +127,8 @@ class Program:
         """The target that the user gave to the function."""
         self._given = given
         """The arguments by name, if the user staged the function."""
+        self._ranks = ranks
+        """The static number of ranks; None if the program is for the ranks of the job."""
 
     # ---- what it is ----
 
@@ -125,8 +139,10 @@ class Program:
 
     @property
     def ir(self) -> str:
-        """The traced program as text, before any pass."""
-        return print_function(self._traced.function)
+        """The traced program as text, before any pass. Values that may differ between MPI ranks are marked `local`."""
+        from staged.passes.ranks.vary import local_values
+
+        return print_function(self._traced.function, local=local_values(self._traced.function))
 
     @property
     def lowered_ir(self) -> str:
@@ -185,6 +201,7 @@ class Program:
             built.emitted.artifact.arena_bytes,
             built.emitted.kernels,
             () if loaded is None else tuple(loaded.native.notes.found),
+            *(() if loaded is None else loaded.native.traffic()),
         )
 
     def __repr__(self) -> str:
@@ -207,6 +224,7 @@ class Program:
         known = self._loaded.get(self.key)
         if known is not None:
             return known.native
+        check_job(self._ranks, self._function)
         found = find_artifact(self._traced.function, self._machine, self._check_nan)
         if found is None:
             found = self._artifact
@@ -346,7 +364,7 @@ class Program:
 
         Raises: ArgumentError if a file in the folder was edited after an earlier export. `overwrite=True` replaces it.
         """
-        from staged.pipeline import back_end_of, build
+        from staged.pipeline import back_end_of, build, local_edges
 
         traced = self._traced
         constants = own_arrays(traced.hidden)
@@ -361,20 +379,28 @@ class Program:
         function = function.replace(
             options=options,
             param_data=[*(None for _ in traced.arguments), *constants, *(None for _ in traced.sizes)],
-            exported=Exported(self._state_names(), traced.result.order_of_dicts(), relations_of(function)),
+            exported=Exported(
+                self._state_names(),
+                traced.result.order_of_dicts(),
+                relations_of(function),
+                has_ranks=self._ranks != 1 and has_ranks(function),
+                ranks=ranks_of_sizes(function) if self._ranks is None else (self._ranks, function.where),
+            ),
         )
         target = target or self._target
         contract, nan = self._machine.contracts, self._check_nan
-        machine = target_machine(target or "portable", contract)
+        machine = for_ranks(target_machine(target or "portable", contract), self._ranks)
         back_end = back_end_of(function)
         names = back_end.variants if target is None else ()
         if names:
             machine = machine.with_cores(EXPORTED_CORES)
         artifact = build(function, machine, nan).emitted.artifact
-        wide = {name: target_machine(name, contract).with_cores(EXPORTED_CORES) for name in names}
+        cores = {name: target_machine(name, contract).with_cores(EXPORTED_CORES) for name in names}
+        wide = {name: for_ranks(each, self._ranks) for name, each in cores.items()}
         variants = {name: build(function, each, nan).emitted.artifact for name, each in wide.items()}
         captured = [array for array, own in zip(traced.hidden, constants, strict=True) if own is None]
-        artifact, arrays, weights = self._with_files(artifact, captured)
+        local = local_edges(traced.function) if artifact.has_ranks else ()
+        artifact, arrays, weights = self._with_files(artifact, captured, local)
         texts = back_end.export(artifact, variants, language_of(artifact).files_beside(artifact))
         return write_folder(Path(folder), texts, arrays, weights, overwrite)
 
@@ -393,10 +419,10 @@ class Program:
         return found
 
     def _with_files(
-        self, artifact: Artifact, captured: Sequence[Any]
+        self, artifact: Artifact, captured: Sequence[Any], local: Collection[tuple[str, int | str]]
     ) -> tuple[Artifact, dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
         """The artifact with the start values and files of its parameters; the captured arrays by file, the weights by
-        name.
+        name. `local` are the arguments, results and Variables that may differ between ranks.
         """
         variables = dict(zip(_outer_names(self._traced), self._traced.variables, strict=True))
         arguments = self._traced.arguments
@@ -404,6 +430,7 @@ class Program:
         sizes = {dim.name: size for dim, size in found.items()}
         hidden = iter(captured)
         skipped = len(arguments)
+        order = iter(self._traced.result.order_of_dicts())
         parameters, arrays, weights, values = [], {}, {}, {}
         for each in artifact.parameters:
             if each.is_size:
@@ -411,10 +438,13 @@ class Program:
             elif each.part == "seed":
                 each = replace(each, start=int(variables[each.label].numpy()))
             elif each.role == "variable" and not each.part:
-                each = replace(each, file=WEIGHTS)
+                each = replace(each, file=WEIGHTS, is_local=("variable", each.label) in local)
                 weights[each.path] = values[each.place] = variables[each.label].numpy()
             elif each.role == "input" and skipped:
+                each = replace(each, is_local=("input", len(arguments) - skipped) in local)
                 skipped -= 1
+            elif each.role == "output":
+                each = replace(each, is_local=("output", next(order)) in local)
             elif each.role == "input":
                 each = replace(each, file=f"{each.label}.npy")
                 arrays[each.file] = values[each.place] = next(hidden)

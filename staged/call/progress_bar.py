@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from staged.base.launcher import this_job
 from staged.errors import StagingError
 from staged.frontend.constructs.iterables import SeesLocals, StagedIterable, as_staged_iterable, nth
 from staged.frontend.constructs.strings import Part, encode, message_parts
@@ -77,7 +78,7 @@ class Bar:
         """Before the loop; `total` may be staged, and None where it is unknown."""
         if self.trace is not None:
             self._record("progress_start", -1 if total is None else total, message_parts(self.desc))
-        elif is_live(sys.stdout):
+        elif this_job().rank == 0 and is_live(sys.stdout):
             self.drawing = Drawing("" if self.desc is None else str(self.desc), None if total is None else int(total))
 
     def update(self, done: Any, names: Mapping[str, Any]) -> None:

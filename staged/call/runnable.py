@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
+from staged.base.launcher import this_job
 from staged.call.residency import departures_of_region, input_places, variable_places
 from staged.errors import ProgramNanError
 from staged.frontend.devices.resident import BorrowedArray, ResidentArray
@@ -154,8 +155,10 @@ class Runnable:
 
 
 def _repeats(program: Function) -> bool:
-    """Return whether a program has no effects outside but prints and readings of a clock."""
-    ops = (op for function in every_function(program) for op in walk_ops(function.block))
+    """Return whether a program has no effects outside but prints and readings of a clock, and needs no other rank."""
+    ops = [op for function in every_function(program) for op in walk_ops(function.block)]
+    if this_job().ranks > 1 and any(op.declared.kind == "collective" for op in ops):
+        return False  # eager mode has one rank
     return all(IO[0] not in op.effects or op.declared in (CLOCK, PRINT) for op in ops)
 
 

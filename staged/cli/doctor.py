@@ -30,8 +30,8 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at compiler, vector width, threads, cache, optional libraries, CUDA, GPU and OpenCL."""
-    return [_python(), _compiler(), *_machine(), _cache(), *_libraries(), *_cuda(), _opencl()]
+    """Look at compiler, vector width, threads, cache, optional libraries, CUDA, GPU, OpenCL and MPI."""
+    return [_python(), _compiler(), *_machine(), _cache(), *_libraries(), *_cuda(), _opencl(), _mpi()]
 
 
 def _python() -> Finding:
@@ -149,6 +149,15 @@ def _gpu(driver: Path = Path("/proc/driver/nvidia")) -> Finding:
     return Finding(
         "GPU", False, f"no NVIDIA GPU, or no driver for it ({reason})", "nothing, if programs run on the CPU only"
     )
+
+
+def _mpi() -> Finding:
+    """The MPI library, if its compiler and its launcher run a program on 2 ranks."""
+    found, problem = system.mpi()
+    if found:
+        return Finding("MPI", True, found)
+    remedy = 'pip install ".[mpi]" in the clone, or set STAGED_MPICC, if programs run on several ranks'
+    return Finding("MPI", False, problem, remedy)
 
 
 def _opencl() -> Finding:

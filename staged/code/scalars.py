@@ -81,7 +81,8 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
         site = Literal(str(program.site_of(op.where)))
         return Call(f"st_checked_{op.name}_{result}", (Name("host"), site, *operands))
     if op.declared.kind == "random":
-        return random_call(op.name, result, [*operands, Literal("0")], program.need)
+        element = [] if op.attrs.get("first") else [Literal("0")]
+        return random_call(op.name, result, [*operands, *element], program.need)
     return spell(op.name, dtypes, result, operands, op.attrs, program.need)
 
 

@@ -58,6 +58,7 @@ def _column(texts: list[str], missing: str) -> NDArray[Any]:
 def read_npy(path: str | PathLike[str], *, mapped: bool = False) -> NDArray[Any]:
     """The array of a `.npy` file; `mapped` leaves it on the disk, read as it is used, and read-only.
 
+    On many ranks, `st.batches(st.shard(x), ...)` of a mapped array reads the rows of each rank only.
     Raises: DataError if it cannot be read, is none, or holds Python objects, which would run code.
     """
     found = _loaded(Path(path), mapped)

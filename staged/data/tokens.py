@@ -32,6 +32,7 @@ def write_tokens(path: str | PathLike[str], tokens: Any, dtype: Any = np.uint16)
 def read_tokens(path: str | PathLike[str], dtype: Any = np.uint16) -> NDArray[Any]:
     """The tokens of a file, mapped into memory and read-only: `st.function`s take them, and slices of them.
 
+    On many ranks, `st.batches(st.shard(texts), ...)` and places of `st.shard` read the tokens of each rank only.
     A file of llm.c's is known by its header, whose tokens are u16; any other is tokens of `dtype` and nothing else.
     Raises: DataError if it cannot be read, or its size is not a number of tokens.
     """

@@ -10,13 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from staged.backends.contract import Kernel
 from staged.call.memory import MemoryReport
+from staged.ir.functions import every_function
 from staged.ir.machine import Machine
 from staged.ir.nest_printer import print_nest
-from staged.ir.nodes import Function, Op, Value
+from staged.ir.nodes import COMM, Function, Op, Value, walk_ops
 from staged.ir.printer import print_function
-from staged.ir.types import CPU
+from staged.ir.types import CPU, TensorType
 from staged.ir.views import work_of
 from staged.kernels.fusion_log import FusionLog
+from staged.passes.ranks.vary import local_values
 from staged.pipeline import Watch, build
 
 SHOWN_APART = ("nest", "schedule")
@@ -38,6 +40,7 @@ def explain(function: Function, machine: Machine, check_nan: bool = False) -> st
         ("Passes that changed nothing", [", ".join(watch.unchanged) or "none"]),
         ("Kernels", list(_kernels(emitted.kernel_of, watch.log)) or ["none"]),
         ("Buffers", [str(MemoryReport.of(emitted.plan, function.name))]),
+        *([("Messages between ranks", ["\n".join(_messages(built.lowered))])] if machine.ranks != 1 else []),
         ("Transfers", ["\n".join(map(str, built.transfers)) or "none: all of it runs on the host"]),
     ]
     return (
@@ -46,17 +49,31 @@ def explain(function: Function, machine: Machine, check_nan: bool = False) -> st
     )
 
 
+def _messages(program: Function) -> Iterator[str]:
+    """A line for each message: its bytes on this rank, its arrays, and its Python line. Loops repeat their messages."""
+    found = [
+        op for each in every_function(program) for op in walk_ops(each.block) if COMM[0] in op.effects and op.results
+    ]
+    for op in found:
+        arrays = [value.tensor for value in op.operands if isinstance(value.type, TensorType)]
+        nbytes = sum(type.nbytes for type in arrays)
+        where = f"   {op.where.short}  {op.where.text}" if op.where else ""
+        yield f"{op.name}: {nbytes:,} bytes, {len(arrays)} {'array' if len(arrays) == 1 else 'arrays'}{where}"
+    if not found:
+        yield "none"
+
+
 class _Watch(Watch):
     """Keeps the text of the IR after each pass that changed it."""
 
     def __init__(self, traced: Function) -> None:
         super().__init__(FusionLog())
-        self.traced = self.last = print_function(traced, without=SHOWN_APART)
+        self.traced = self.last = print_function(traced, without=SHOWN_APART, local=local_values(traced))
         self.changed: list[tuple[str, list[str]]] = []
         self.unchanged: list[str] = []
 
     def after(self, name: str, function: Function) -> None:
-        text = print_function(function, without=SHOWN_APART)
+        text = print_function(function, without=SHOWN_APART, local=local_values(function))
         if text == self.last:
             self.unchanged.append(name)
         else:

@@ -18,6 +18,8 @@ from staged.frontend.values.join import Template
 from staged.frontend.values.variable import Variable
 from staged.ir.nodes import EndKind
 from staged.ops.array import StagedArray
+from staged.ops.exchange import UnevenPart
+from staged.ops.promote import read
 from staged.source import Position, here
 
 
@@ -36,6 +38,9 @@ class ProgramTarget(CarryingTarget):
         return leaf.value if isinstance(leaf, Variable) and leaf.is_inner else leaf
 
 
+_NOT_RESULTS = (StagedIterable, UnevenPart)
+
+
 def _check_result(value: Any) -> None:
     """Raise where a result holds staged values in what cannot be given back: a text, a set, the keys of a dict, an
     iterator.
@@ -46,7 +51,8 @@ def _check_result(value: Any) -> None:
             what = "a text with staged parts", "print it, write it to a file, or return its numbers"
         elif isinstance(leaf, set | frozenset) and any(isinstance(item, StagedArray) for item in leaf):
             what = "a set of staged values", "return a list, or an array: `st.stack([...])`"
-        elif isinstance(leaf, StagedIterable):
+        elif isinstance(leaf, _NOT_RESULTS):
+            read(leaf)  # an uneven part raises its own error
             what = "an iterator over staged values", "return the array, or the bounds"
     if what is None and _has_staged_key(value):
         what = "a dict with staged keys", "return keys and values as arrays"

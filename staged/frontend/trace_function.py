@@ -92,6 +92,11 @@ class TracedFunction:
         """One value per parameter of the program, given those of the arguments."""
         return [*values, *self.hidden, *self.sizes_of(values).values()]
 
+    def with_local(self, names: Collection[str]) -> TracedFunction:
+        """The same with these arguments declared local."""
+        local = [number for number, argument in enumerate(self.arguments) if argument.name in names]
+        return replace(self, function=self.function.replace(local_params=local))
+
     def sizes_of(self, values: Sequence[Any]) -> dict[Dim, int]:
         """The dimensions of the arguments, given one value per argument."""
         return sizes_of(self.sizes, lambda number: np.shape(values[number]))
@@ -110,11 +115,13 @@ def trace(
     static: Collection[str] = (),
     generator: Generator = OF_THREAD,
     arguments: Arguments | None = None,
+    local: Collection[str] = (),
 ) -> TracedFunction:
     """Record `function(*args, **kwargs)` as IR.
 
     Arrays and numbers are staged; the rest, and what `static` names, is known while staging. Random numbers come
-    from `generator`. `arguments` are the flattened arguments where the caller has them already.
+    from `generator`. `arguments` are the flattened arguments where the caller has them already. The arguments that
+    `local` names may differ between MPI ranks.
 
     Raises: the errors of `staged.errors` for what cannot be staged, with the user's line.
     """
@@ -125,7 +132,7 @@ def trace(
     while True:
         made = _trace_once(function, arguments, static, generator, read_later)
         if isinstance(made, TracedFunction):
-            return made
+            return made.with_local(local) if local else made
         assert made not in read_later, "tracing the program does not settle"
         read_later.add(made)
 

@@ -50,6 +50,8 @@ class Buffer:
     """Of a 'slot' that is a member of the family `variable`: the number of the member."""
     history: Buffer | None = None
     """Of a 'slot' that is the first element of a loop's residuals: their array."""
+    parts: tuple[Buffer, ...] = ()
+    """Of a region for one message: the adjacent buffers in it."""
 
     @property
     def is_of_caller(self) -> bool:
@@ -185,6 +187,8 @@ class Plan:
     """The loops whose iterations threads share."""
     unfilled: frozenset[Op] = frozenset()
     """Kernels that need not run: they fill an array of which a loop writes every element."""
+    buckets: dict[Op, tuple[Buffer, ...]] = field(default_factory=dict)
+    """By reduction over ranks, the buffers that are adjacent, for one message."""
     kept: dict[Value, Buffer] = field(default_factory=dict)
     """By collected sequence, the slot that each iteration of the loop computes its element in."""
     chained: dict[Value, Chain] = field(default_factory=dict)

@@ -41,6 +41,7 @@ Kind = Literal[
     "source",  # elements made from nothing: constants, iota
     "size",  # the extent of a symbolic dimension
     "launch",  # a kernel of the user's
+    "collective",  # exchanged between ranks, or numbered by them
     "composite",  # a function of primitives that is one op until fusion
     "structured",  # not a primitive: control flow, calls, frames, sequences, effects
 ]

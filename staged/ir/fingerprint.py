@@ -120,10 +120,11 @@ class _Parts:
     def function(self, function: Function) -> None:
         self.parts += (
             function.name,
-            tuple([(v.name, str(v.type), v.outer, str(v.device)) for v in function.variables]),
+            tuple([(v.name, str(v.type), v.outer, str(v.device), v.local) for v in function.variables]),
             function.param_paths,
             function.result_paths,
             tuple(map(str, function.param_devices)),
+            function.local_params,
         )
         self.places.append(function.where)
         self.block(function.block)

@@ -47,6 +47,12 @@ class Machine:
     blas: Blas | None = None
     contracts: bool = False
     """True if compilers may contract all products and sums into fused multiply-adds, those of the user's too."""
+    ranks: int | None = 1
+    """The number of ranks that run a program; None: any number, known when the program runs."""
+    bucket_bytes: int = 4 << 20
+    """The size of a message in which several arrays are reduced over ranks."""
+    overlaps: bool = False
+    """True if a reduction over ranks starts as soon as its arrays are complete."""
 
     @property
     def flags(self) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def name_of(value: Value) -> str:
     if op.declared is SEQUENCE_GET:
         return element_name(name_of(op.operands[0]))
     if op.declared.named_after_operand:
-        return name_of(op.operands[0]) or noun_of(op)
+        return name_of(op.operands[value.index]) or noun_of(op)
     if op.declared.is_opaque:
         return _name_of_result(op, value)
     if op.declared is prims.INDEX_CHECK:

@@ -93,6 +93,8 @@ class VariableRef:
     """Of a generator of random numbers: 'seed' or 'counter', which stay on the host."""
     is_complex: Final[bool] = False
     """True if its floats, along a last axis of 2, are the parts of complex numbers outside of the program."""
+    local: Final[bool] = False
+    """True if its value may differ between ranks."""
     members: Final[tuple[VariableRef, ...]] = ()
     """Of a family: its Variables, one for each layer of a rolled loop. `type` is then that of each of them."""
 
@@ -102,8 +104,9 @@ class VariableRef:
         return SequenceType(self.type, len(self.members))
 
 
-EffectKind = Literal["read", "write", "io", "fail"]
-"""'read' and 'write' of `target`; 'io' (print, files, clocks) and 'fail' (may stop the program) are kept in order."""
+EffectKind = Literal["read", "write", "io", "fail", "comm"]
+"""'read' and 'write' of `target`; 'io' (print, files, clocks), 'fail' (may stop the program) and 'comm' (messages
+between ranks) are kept in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +119,13 @@ class Effect:
     @property
     def is_ordered(self) -> bool:
         """Return whether the op is kept, in order with other such ops."""
-        return self.kind == "io" or self.kind == "fail"
+        return self.kind in ("io", "fail", "comm")
 
 
 PURE: tuple[Effect, ...] = ()
 IO = (Effect("io"),)
 FAIL = (Effect("fail"),)
+COMM = (Effect("comm"),)
 
 Attrs = Mapping[str, Any]
 _NO_ATTRS: Attrs = MappingProxyType({})
@@ -280,6 +284,10 @@ class Exported:
     """The numbers of the results in the order of their fields: those of a dict in its order."""
     relations: tuple[str, ...] = ()
     """The relations of sizes that the program checks."""
+    has_ranks: bool = False
+    """True if the program may run on several MPI ranks."""
+    ranks: tuple[int, Position | None] | None = None
+    """The number of ranks on which sizes depend, and the line that depends on it; None if the program is for any."""
 
 
 class Function:
@@ -292,11 +300,12 @@ class Function:
     are the arguments ("input", number) and results ("output", number) whose floats, along a last axis of 2, are the
     parts of complex numbers for the caller. `result_devices` are the devices of the results, set by placement; empty if
     all are on the host. `exported` has what only an exported folder needs; None in a program that Python calls.
+    `local_params` are the numbers of parameters that are declared local: they may differ between ranks.
     """
 
     __slots__ = (
         "name", "block", "variables", "param_paths", "result_paths", "where", "functions", "frames", "param_devices",
-        "param_data", "options", "complex_edges", "result_devices", "exported",
+        "param_data", "options", "complex_edges", "result_devices", "exported", "local_params",
     )  # fmt: skip
 
     def __init__(
@@ -316,6 +325,7 @@ class Function:
         complex_edges: frozenset[tuple[str, int]] = frozenset(),
         result_devices: Sequence[Device] = (),
         exported: Exported | None = None,
+        local_params: Sequence[int] = (),
     ) -> None:
         self.name: Final = name
         self.block: Final = block
@@ -331,6 +341,7 @@ class Function:
         self.complex_edges: Final = complex_edges
         self.result_devices: Final = tuple(result_devices)
         self.exported: Final = exported
+        self.local_params: Final = tuple(local_params)
 
     @property
     def params(self) -> tuple[Value, ...]:

@@ -30,7 +30,9 @@ scatter_add_along collected, scatter_reduce collected, scatter_reduce_along coll
 max_pool2d_backward spread_back, avg_pool2d average, avg_pool2d_backward spread_back, sort ordered,
 random_bits bits, uniform draw, normal noise, bernoulli kept, log_gamma_draw draw, poisson_draw draw,
 binomial_draw draw, permutation order, linear_recurrence state, cumsum running_total, cumprod running_product,
-logcumsumexp running_log, cumargmax place, cumargmin place, iota index, real_part real, imag_part imaginary
+logcumsumexp running_log, cumargmax place, cumargmin place, iota index, real_part real, imag_part imaginary,
+rank own_rank, ranks rank_count, vary own, all_reduce reduced, all_gather gathered, shard part,
+reduce_scatter reduced_part, all_to_all exchanged, broadcast received, shift_ranks shifted
 """
 NOUNS = dict(each.split() for each in _LISTED.replace("\n", " ").split(","))
 NOUNS_ALONE = frozenset(NOUNS.values())

@@ -11,7 +11,7 @@ Names come from the user's hints, made unique; the same program prints the same 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 
 from staged.base.depth import goes_deep
 from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, VariableRef
@@ -21,8 +21,10 @@ from staged.ir.types import CPU, Device
 class _Names(dict[Value, str]):
     """Names of values, assigned on first use. Every trace is printed, so few calls per op matter."""
 
-    def __init__(self, without: Collection[str] = ()) -> None:
+    def __init__(self, without: Collection[str] = (), local: Container[Value] = ()) -> None:
         super().__init__()
+        self.local = local
+        """The values that are printed as local."""
         self.without = without
         """Attributes of ops that are not printed."""
         self.used: dict[str, int] = {}
@@ -42,7 +44,7 @@ class _Names(dict[Value, str]):
         text = self.types.get(id(value.type))
         if text is None:
             text = self.types[id(value.type)] = str(value.type)
-        return f"{self[value]}: {text}"
+        return f"{self[value]}: {text}{' local' if self.local and value in self.local else ''}"
 
     def listed(self, values: Sequence[Value]) -> str:
         """The names of several values."""
@@ -58,27 +60,31 @@ class _Names(dict[Value, str]):
 
 
 @goes_deep
-def print_function(function: Function, positions: bool = False, without: Collection[str] = ()) -> str:
+def print_function(
+    function: Function, positions: bool = False, without: Collection[str] = (), local: Container[Value] = ()
+) -> str:
     """The whole function, after those it calls, but for the attributes `without`; with `positions` each op is followed
-    by its Python line.
+    by its Python line. The values in `local`, and parameters and Variables that are declared local, are marked.
     """
+    local = local or {function.params[number] for number in function.local_params}
     frames = "".join(f"{_frame(record)}\n" for record in function.frames)
-    called = "".join(f"{_print_one(other, positions, without)}\n" for other in function.functions)
-    return frames + called + _print_one(function, positions, without)
+    called = "".join(f"{_print_one(other, positions, without, local)}\n" for other in function.functions)
+    return frames + called + _print_one(function, positions, without, local)
 
 
 def _frame(record: FrameRecord) -> str:
     return f"frame {record.name}({', '.join(f'{name}: {type}' for name, type in record.fields)})"
 
 
-def _print_one(function: Function, positions: bool, without: Collection[str]) -> str:
-    names = _Names(without)
+def _print_one(function: Function, positions: bool, without: Collection[str], local: Container[Value]) -> str:
+    names = _Names(without, local)
     devices = function.param_devices or (CPU,) * len(function.params)
     params = ", ".join(f"{names.typed(p)}{_device(device)}" for p, device in zip(function.params, devices, strict=True))
     lines = [f"func {function.name}({params}):"]
     lines += [f"  device: {function.options}"] if str(function.options) else []
     lines += [
-        f"  variable {v.name}: {v.type}{' outer' if v.outer else ''}{_device(v.device)}" for v in function.variables
+        f"  variable {v.name}: {v.type}{' outer' if v.outer else ''}{' local' if v.local else ''}{_device(v.device)}"
+        for v in function.variables
     ]
     _print_block(function.block, names, lines, 1, positions)
     return "\n".join(lines) + "\n"

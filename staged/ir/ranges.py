@@ -15,7 +15,7 @@ from staged.ir.numbers import fits, limits
 from staged.ir.sizes import bounds_of
 from staged.ir.structure import IF
 from staged.ir.trips import constant_of
-from staged.ir.types import i64
+from staged.ir.types import i32, i64
 from staged.ir.views import Branch
 
 Range = tuple[int, int]
@@ -69,13 +69,15 @@ class Ranges:
         return found if fits(found, value.tensor.dtype) else None
 
     def _computed(self, value: Value, depth: int) -> Range | None:
-        """The range of an op's result, before it wraps around. A size of an axis is not negative."""
+        """The range of an op's result, before it wraps around. A size is not negative, and there is a rank."""
         producer = value.producer
         if producer is None or depth > _DEEPEST:
             return None
         if producer.declared in (prims.DIM, prims.EXTENT):
             low, high = bounds_of(producer.attrs["dim"])
             return max(int(low), 0), limits(i64)[1] if isinf(high) else int(high)
+        if producer.declared in (prims.RANK, prims.RANKS):
+            return int(producer.declared is prims.RANKS), limits(i32)[1]  # MPI counts ranks in ints
         if producer.declared is IF:
             return self._of_paths([end.operands[value.index] for _, end in Branch(producer).ends()], depth)
         if producer.name not in RANGES:

@@ -71,7 +71,7 @@ CALL = structured(
     operands="*arguments",
     results="*returned",
     attributes={"function": str, "in_place?": tuple, "devices?": tuple},
-    effects="read write io fail",
+    effects="read write io fail comm",
     is_carrier=True,
     doc="A call of the program's function of this name; functions call each other and themselves. `in_place` "
     "lists pairs (argument, result) that are one buffer for caller and callee, `devices` says where each "
@@ -95,7 +95,7 @@ VJP = structured(
     blocks=["primal(*captures)"],
     results="*primal_results_then_cotangents",
     attributes={"wrt": tuple, "outputs": int, "of": tuple},
-    effects="read write io fail",
+    effects="read write io fail comm",
     yields=yield_outputs,
     is_transform=True,
     is_closed=True,
@@ -108,7 +108,7 @@ JVP = structured(
     blocks=["primal(*captures)"],
     results="*primal_results_then_tangents",
     attributes={"wrt": tuple, "outputs": int},
-    effects="read write io fail",
+    effects="read write io fail comm",
     yields=yield_outputs,
     is_transform=True,
     is_closed=True,
@@ -121,7 +121,7 @@ VMAP = structured(
     blocks=["element(*captures)"],
     results="*batched",
     attributes={"mapped": tuple, "size": (int, Size), "outputs": int, "whole": tuple},
-    effects="read write io fail",
+    effects="read write io fail comm",
     yields=yield_elsewhere,
     is_transform=True,
     is_closed=True,
@@ -134,7 +134,7 @@ CHECKPOINT = structured(
     blocks=["body(*captures)"],
     results="*yielded",
     attributes={"again?": bool},
-    effects="read write io fail",
+    effects="read write io fail comm",
     is_transform=True,
     is_closed=True,
     doc="The block, of which the reverse keeps nothing: it is recomputed there, by a `checkpoint` marked `again`.",
@@ -145,7 +145,7 @@ CUSTOM_VJP = structured(
     blocks=["primal(*captures)", "forward(*captures)", "backward(*residuals_then_cotangents)"],
     results="*yielded",
     attributes={"name": str, "outputs": int, "wrt": tuple},
-    effects="read write io fail",
+    effects="read write io fail comm",
     yields=yield_elsewhere,
     is_transform=True,
     is_closed=True,
@@ -258,13 +258,20 @@ VARIABLE_WRITE = structured(
     effects="write",
     doc="A Variable's new value, or that of the member `index` of a family.",
 )
+COMPARE_RANKS = structured(
+    "compare_ranks",
+    attributes={"program": int, "vector_bytes": int, "place": str},
+    effects="comm fail",
+    doc="Stops the first call if a rank runs another program, whose digest differs from `program`, or has vectors of "
+    "another width. `place` is the Python line of the program.",
+)
 PRINT = structured(
     "print",
     operands="*values",
-    attributes={"parts": tuple, "end": str, "file": str},
+    attributes={"parts": tuple, "end": str, "file": str, "by?": str},
     effects="io fail",
     doc="Text: `parts` are texts and places of operands with their formats. To a `file`, the last operand is its "
-    "number.",
+    'number. In a program of several ranks, `by` is "first" if rank 0 prints, or "each".',
 )
 ASSERT = structured(
     "assert",
@@ -287,12 +294,16 @@ FILE_OPEN = structured(
     "file_open",
     operands="*values",
     results="file: index",
-    attributes={"parts": tuple, "mode": str},
+    attributes={"parts": tuple, "mode": str, "by?": str},
     effects="io fail",
-    doc="Opens the file whose path is the text of `parts`; the result is its number.",
+    doc="Opens the file whose path is the text of `parts`; the result is its number. `by` as for `print`.",
 )
 FILE_CLOSE = structured(
-    "file_close", operands="file: index", effects="io fail", doc="Closes it; once more does nothing."
+    "file_close",
+    operands="file: index",
+    attributes={"by?": str},
+    effects="io fail",
+    doc="Closes it; once more does nothing. `by` as for `print`.",
 )
 CALLBACK = structured(
     "callback",
@@ -312,10 +323,11 @@ SAVED_TREE = "staged.tree"
 SAVE = structured(
     "save",
     operands="*values_then_arrays",
-    attributes={"parts": tuple, "arrays": tuple, "tree": str},
+    attributes={"parts": tuple, "arrays": tuple, "tree": str, "by?": str, "pieces?": tuple},
     effects="io fail",
     doc="Writes a safetensors file whose path is the text of `parts`: the last operands, each with its name and the "
-    "format's word for its dtype in `arrays`. `tree` is JSON, and empty for a plain dict of arrays.",
+    "format's word for its dtype in `arrays`. `tree` is JSON, and empty for a plain dict of arrays. `by` as for "
+    "`print`. `pieces` are (number, shape of the whole) for each array of which a rank has its piece.",
 )
 PROGRESS_START = structured(
     "progress_start",
@@ -339,6 +351,22 @@ PROGRESS_END = structured(
 )
 
 # ---- what passes make -------------------------------------------------------------------------------
+
+REDUCE_START = structured(
+    "reduce_start",
+    operands="*arrays",
+    results="message: index, *sent",
+    attributes={"by": str},
+    effects="comm",
+    doc="Starts a reduction over ranks, by `by`. The arrays belong to MPI until the `reduce_wait` of the message.",
+)
+REDUCE_WAIT = structured(
+    "reduce_wait",
+    operands="message: index, *sent",
+    results="*reduced",
+    effects="comm",
+    doc="Waits until the reduction is complete.",
+)
 
 COPY = structured(
     "copy",

@@ -198,12 +198,15 @@ class Evaluation:
         if op.declared.elements == "gathered":
             return self.eval_gather(op, at, key)
         operands = [self.eval(operand, at if operand.tensor.shape else ()) for operand in op.operands]
+        attrs = dict(op.attrs)
         if op.declared.kind == "random":
-            operands.append(self.position(linear(at, shape_of(value)), i64, "element"))
+            element = linear(at, shape_of(value))
+            if attrs.pop("first", False):
+                first = operands.pop()
+                element += Affine.of(first) if isinstance(first, Local) else int(first.value)
+            operands.append(self.position(element, i64, "element"))
         target = Local(self.words[value], value.tensor.dtype, not is_users_name(hint))
-        scope = self.put(
-            Compute(target, op.declared, tuple(operands), dict(op.attrs), op.where), self.operand_axes(operands)
-        )
+        scope = self.put(Compute(target, op.declared, tuple(operands), attrs, op.where), self.operand_axes(operands))
         scope.memo[key] = target
         return target
 

@@ -211,10 +211,14 @@ class _BatchNorm(_StatisticsNorm):
         if not self.training and self.running_mean is not None:
             mean, var = self.running_mean.value, self.running_var.value
             return st.batch_norm(x, mean, var, weight, bias, eps=self.eps)
-        y, mean, var = st.batch_norm_training(x, weight, bias, eps=self.eps, correction=1)
+        y, mean, var = self.of_batch(x, weight, bias)
         if self.training and self.track_running_stats and self.running_mean is not None:
             self.follow(mean, var)
         return y
+
+    def of_batch(self, x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
+        """The normalised input, and the mean and the unbiased variance of the batch."""
+        return st.batch_norm_training(x, weight, bias, eps=self.eps, correction=1)
 
 
 class BatchNorm1d(_BatchNorm, ndims=(2, 3)):
@@ -227,6 +231,25 @@ class BatchNorm2d(_BatchNorm, ndims=(4,)):
 
 class BatchNorm3d(_BatchNorm, ndims=(5,)):
     """Batch norm of (N, C, D, H, W)."""
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch norm of (N, C, ...) over the rows of all ranks, as torch's `nn.SyncBatchNorm`.
+
+    The mean and the variance are those of the whole batch, by `st.all_reduce`, and so is the derivative. On one rank it
+    is `BatchNorm1d`, `BatchNorm2d` or `BatchNorm3d`. The other batch norms have statistics of one rank: in training on
+    local inputs, they raise an error.
+    """
+
+    def of_batch(self, x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
+        """The normalised input, and the mean and the unbiased variance of the batch of all ranks."""
+        axes = (0, *range(2, len(x.shape)))
+        centre = st.all_reduce(st.mean(x, axes), "mean")
+        per_channel = (1, -1, *(1,) * (len(x.shape) - 2))
+        var = st.all_reduce(st.mean(st.square(x - st.reshape(centre, per_channel)), axes), "mean")
+        y = st.batch_norm(x, centre, var, weight, bias, eps=self.eps)
+        count = st.ranks() * (x.size // x.shape[1])
+        return y, centre, var * (st.astype(count, var.dtype) / st.astype(count - 1, var.dtype))
 
 
 class _InstanceNorm(_StatisticsNorm):

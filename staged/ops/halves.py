@@ -22,9 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MOVING_MODULES = frozenset(("index", "joining", "numpy_map", "shape", "subscript"))
 _MOVING = frozenset(
-    "asarray astype diagonal diag diagflat diag_embed empty empty_like flip full full_like item ones ones_like "
-    "nextafter pad random.choice random.truncated_normal random.uniform stop_gradient tril triu unfold unflatten where "
-    "zeros zeros_like".split()
+    "all_gather all_to_all asarray astype broadcast diagonal diag diagflat diag_embed empty empty_like exchange_halo "
+    "flip full full_like item ones ones_like nextafter pad random.choice random.truncated_normal random.uniform shard "
+    "shift_ranks stop_gradient tril triu unfold unflatten where zeros zeros_like".split()
 )
 """Functions that choose, move or convert elements: they take halves as they are. `dtype` means the dtype they make.
 

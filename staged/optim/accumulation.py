@@ -25,7 +25,8 @@ class MultiSteps:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise st.ArgumentError(f"MultiSteps: every is an integer of at least 1, got {every!r}", where=st.here())
         self.optimizer, self.every = optimizer, every
-        self.total = optimizer.state("total")
+        with optimizer.having({"split": None}):  # gradients are whole
+            self.total = optimizer.state("total")
         self.count: Any = counter("count", 0)
 
     def step(self, grads: Any) -> Any:

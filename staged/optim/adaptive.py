@@ -8,8 +8,9 @@ import numpy as np
 
 import staged as st
 from staged.optim.groups import Params
-from staged.optim.optimizer import Optimizer, computed_in, is_off
+from staged.optim.optimizer import Optimizer, is_off
 from staged.optim.optimizers import Adam
+from staged.optim.pieces import computed_in
 
 
 class RMSprop(Optimizer):
@@ -289,6 +290,7 @@ class Adafactor(Optimizer):
 
     options = ("lr", "beta2_decay", "eps", "d", "weight_decay", "maximize")
     slots = (("row_var", "rows"), ("col_var", "columns"), ("variance", "variance"))
+    is_elementwise = False
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ import staged as st
 from staged import nn
 from staged.call.api import plain_number
 from staged.errors import article
-from staged.optim.optimizer import computed_in
+from staged.optim.pieces import computed_in
 
 
 def _refuse_parameters(name: str, grads: Any) -> None:

@@ -9,7 +9,8 @@ import staged as st
 from staged.call.api import plain_number
 from staged.optim.clipping import _leaves, _mapped, _refuse_parameters, _tree
 from staged.optim.lr_scheduler.schedule import converted
-from staged.optim.optimizer import Optimizer, computed_in
+from staged.optim.optimizer import Optimizer
+from staged.optim.pieces import computed_in
 
 KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 

@@ -16,6 +16,8 @@ from staged.eager_mode.context import is_plain
 from staged.errors import article
 from staged.nn.state import elements, shape_of
 from staged.optim.groups import Params, grouped
+from staged.optim.pieces import Widened, computed_in, give_pieces, take_pieces
+from staged.saving.pieces import Piece, Split, split_of_job
 
 Slots = tuple[tuple[str, str], ...]
 _WAYS = ("foreach", "fused", "capturable", "differentiable")
@@ -47,6 +49,10 @@ class Optimizer:
     """True if the steps go up."""
     weight_decay: Any = 0.0
     steps: Any = None
+    split: Split | None = None
+    """With `shard=True`, the division of the state among ranks; None for one rank."""
+    is_elementwise: bool = True
+    """False if the update of an element depends on other elements, so that no rank can update a piece alone."""
 
     def __init__(
         self,
@@ -56,10 +62,12 @@ class Optimizer:
         ways: Mapping[str, Any] | None = None,
     ) -> None:
         for way in ways or ():
-            if way not in _WAYS:
+            if way not in (*_WAYS, "shard"):
                 raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {way!r}")
         self.names, self.params, self.groups = grouped(type(self).__name__, params)
         self.maximize = maximize
+        if ways and ways.get("shard"):
+            self.split = self._split()
         self.check_number("lr", lr)
         self.lr = lr
         self.cast: Mapping[str, Mapping[str, Any]] = {}
@@ -80,6 +88,15 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
     # ---- what it is made with ----
+
+    def _split(self) -> Split | None:
+        if not self.is_elementwise:
+            raise st.ArgumentError(
+                f"{type(self).__name__} updates whole arrays, and `shard=True` divides arrays among ranks",
+                where=st.here(),
+                hint="use an optimiser that updates each element alone, such as `optim.AdamW`",
+            )
+        return split_of_job()
 
     def check_number(self, name: str, value: Any, below: float | None = None) -> None:
         """Raises: ArgumentError if a Python number is negative, or not below `below`."""
@@ -134,11 +151,13 @@ class Optimizer:
         """
         on = self.having_on(option)
         return [
-            st.Variable(st.full(param.shape, fill, dtype=computed_in(param)), name=f"{name}_{param.name or index}")
-            if has
-            else None
+            self._variable(param, fill, f"{name}_{param.name or index}") if has else None
             for index, (param, has) in enumerate(zip(self.params, on, strict=True))
         ]
+
+    def _variable(self, param: Any, fill: float, name: str) -> Any:
+        shape = param.shape if self.split is None else (self.split.size(param.shape),)
+        return st.Variable(st.full(shape, fill, dtype=computed_in(param)), name=name, local=self.split is not None)
 
     def having_on(self, option: str | None) -> list[bool]:
         """Whether an option is on, for each parameter. None is on for all."""
@@ -259,7 +278,10 @@ class Optimizer:
             end_part(outside)
 
     def _step_all(self, grads: Any) -> None:
-        ordered = self.gradients(grads)
+        params, ordered = self.params, self.gradients(grads)
+        if self.split is not None:
+            self.split.check(f"{type(self).__name__}.step")
+            params, ordered = take_pieces(self.split, params, ordered)
         for option, attribute in self.kept_for.items():
             for is_on, kept in zip(self.having_on(option), getattr(self, attribute), strict=True):
                 if is_on:
@@ -275,11 +297,13 @@ class Optimizer:
                 }
                 with self.having({"cast": cast}):
                     for _ in group["params"]:
-                        grad, param = ordered[index], self.params[index]
+                        grad, param = ordered[index], params[index]
                         if param.dtype.is_half:
-                            grad, param = st.astype(grad, st.f32), _Widened(param)
+                            grad, param = st.astype(grad, st.f32), Widened(param)
                         self.update(index, param, -grad if self.maximize else grad)
                         index += 1
+        if self.split is not None:
+            give_pieces(self.split, params)
 
     def begin_step(self) -> None:
         """Do the work that is done once per step, before the parameters are updated."""
@@ -298,14 +322,14 @@ class Optimizer:
         """The state in torch's layout: `{"state": {0: {...}, 1: {...}}, "param_groups": [{"lr": ..., ...}, ...]}`.
 
 
-        In plain Python the arrays are NumPy's, as in `Module.state_dict`.
+        In plain Python the arrays are NumPy's, as in `Module.state_dict`. With `shard=True`, arrays there are pieces.
         """
         state: dict[int, dict[str, Any]] = {index: {} for index in range(len(self.params))}
         for index, entry in state.items():
             if self.steps is not None:
                 entry["step"] = self.steps.saved()
             entry |= {name: getattr(self, name).saved() for name in self.shared}
-            entry |= {name: variable.saved() for name, variable in self._kept(index).items()}
+            entry |= {name: self._saved(index, variable) for name, variable in self._kept(index).items()}
         groups: list[dict[str, Any]] = []
         first = 0
         for group in self.groups:
@@ -317,6 +341,9 @@ class Optimizer:
             groups.append({**saved, "params": list(range(first, first + len(group["params"])))})
             first += len(group["params"])
         return {"state": {index: entry for index, entry in state.items() if entry}, "param_groups": groups}
+
+    def _saved(self, index: int, variable: Any) -> Any:
+        return variable.saved() if self.split is None else self.split.saved(variable, self.params[index].shape)
 
     def _kept(self, index: int) -> dict[str, Any]:
         """The Variables that are kept for a parameter, by torch's names."""
@@ -342,7 +369,8 @@ class Optimizer:
             if entry and entry.keys() != known.keys():
                 self._refuse(f"keeps {sorted(known)} for a parameter, the state_dict has {sorted(entry)}")
             for name, variable in known.items():
-                writes.append((variable, self._fitting(name, entry.get(name), variable)))
+                whole = variable.shape if self.split is None else self.params[index].shape
+                writes.append((variable, self._fitting(name, entry.get(name), variable, whole)))
         if self.steps is not None:
             writes.append((self.steps, self._count(counts)))
         for name, values in scalars.items():
@@ -401,16 +429,17 @@ class Optimizer:
     def _refuse(self, what: str) -> None:
         raise st.StateDictError(f"state_dict does not fit: {type(self).__name__} {what}", where=st.here())
 
-    def _fitting(self, name: str, value: Any, variable: Any) -> Any:
+    def _fitting(self, name: str, value: Any, variable: Any, shape: Any = None) -> Any:
         if value is None:
             return st.full(variable.shape, self.first(name), dtype=variable.dtype)
-        label = f"{name} of {variable.name}"
-        array = elements(label, value, variable.dtype)
-        if shape_of(array) != variable.shape:
-            raise st.ShapeError(
-                f"`{label}` has shape {variable.shape}, the state_dict has {shape_of(array)}", where=st.here()
-            )
-        return array
+        label, split = f"{name} of {variable.name}", self.split
+        shape = variable.shape if shape is None else shape
+        is_piece = isinstance(value, Piece) and split is not None and value.ranks == split.ranks
+        array = elements(label, value.array if is_piece else value, variable.dtype)
+        found = value.shape if is_piece else shape_of(array)
+        if found != shape:
+            raise st.ShapeError(f"`{label}` has shape {shape}, the state_dict has {found}", where=st.here())
+        return array if split is None or is_piece else split.piece(array)
 
     def first(self, name: str) -> Any:
         """The initial value of a slot."""
@@ -432,28 +461,6 @@ def _is_path_of(path: Any, name: str) -> bool:
     """
     steps = zip(reversed(str(path).split(".")), reversed(name.split(".")), strict=False)
     return all(one == other or (one.isdigit() and other.rstrip("0123456789") + one == other) for one, other in steps)
-
-
-class _Widened:
-    """An f16 or bf16 parameter as its update sees it: f32, which is rounded once as it is written."""
-
-    dtype = st.f32
-
-    def __init__(self, param: Any) -> None:
-        self.param, self.name, self.shape = param, param.name, param.shape
-
-    @property
-    def value(self) -> Any:
-        return st.astype(self.param.value, st.f32)
-
-    @value.setter
-    def value(self, value: Any) -> None:
-        self.param.value = st.astype(value, self.param.dtype)
-
-
-def computed_in(param: Any) -> Any:
-    """The dtype in which an update is computed, and the state of a parameter kept: f32 for f16 and bf16."""
-    return st.f32 if param.dtype.is_half else param.dtype
 
 
 def scalar(number: Any, dtype: Any) -> Any:

@@ -12,6 +12,7 @@ the modification time of the entry. Entries that were used in the last ten minut
 from __future__ import annotations
 
 import atexit
+import errno
 import fcntl
 import hashlib
 import json
@@ -95,16 +96,35 @@ class Cache:
         try:
             found = self.find(key, file)
             if found is None:
-                with self.workspace() as folder:
-                    make(folder)
-                    self.publish(key, name, folder)
-                found = self.find(key, file)
+                with self._making(key):
+                    found = self.find(key, file)  # another process may have made it meanwhile
+                    if found is None:
+                        with self.workspace() as folder:
+                            make(folder)
+                            self.publish(key, name, folder)
+                        found = self.find(key, file)
         except (OSError, ShortageError) as error:
             if not shortage_of(error):
                 raise
             note_unwritten(self.root, shortage_of(error))
             return _made_beside(file, make, shortage_of(error))
         return found or _made_beside(file, make, "")
+
+    @contextmanager
+    def _making(self, key: str) -> Iterator[None]:
+        """One process at a time creates an entry. Others wait, and find it. If the process dies, its lock is free."""
+        path = self._folder("programs") / f"making-{_checked(key)}"
+        handle = _locked_file(path)
+        while not _is_open_file(path, handle):  # its last holder has removed it
+            os.close(handle)
+            handle = _locked_file(path)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)  # the child of a fork may have the file still open
+            os.close(handle)
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
@@ -282,6 +302,29 @@ class Cache:
             yield
         finally:
             os.close(handle)
+
+
+def _locked_file(path: Path) -> int:
+    """Open and lock a file, once no other process has it."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
+            os.close(handle)
+            raise
+        # This file system has no locks: each process makes the entry, and the first one stays.
+    except BaseException:  # Ctrl-C
+        os.close(handle)
+        raise
+    return handle
+
+
+def _is_open_file(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 def note_unwritten(root: Path, why: str) -> None:

@@ -87,8 +87,13 @@ def find_compiler() -> Compiler:
     )
 
 
-def compile_shared(artifact: Artifact, options: CompileOptions | None = None) -> Path:
-    """The shared library of a program: from the cache, else compiled now.
+def compile_shared(
+    artifact: Artifact,
+    options: CompileOptions | None = None,
+    flags: tuple[str, ...] = (),
+    link: tuple[str, ...] = (),
+) -> Path:
+    """The shared library of a program: from the cache, else compiled now, with further `flags` and `link`.
 
     Raises: CompilerError if there is no compiler or it refuses the text, CacheError if the cache cannot be trusted.
     """
@@ -98,8 +103,8 @@ def compile_shared(artifact: Artifact, options: CompileOptions | None = None) ->
             artifact.name,
             artifact.source,
             artifact.header,
-            (*artifact.flags, *options.flags()),
-            artifact.link,
+            (*artifact.flags, *options.flags(), *flags),
+            (*artifact.link, *link),
             artifact.support,
         )
     except CompileFailure as failure:

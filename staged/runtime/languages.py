@@ -31,6 +31,9 @@ class LoadedProgram(Protocol):
     def answer(self, calls: Mapping[int, Any]) -> None:
         """Let the program call these functions of Python's (`printing.PythonCall`), by number, if it calls some."""
 
+    def traffic(self) -> tuple[int, int, float]:
+        """The messages of all calls to other ranks, their bytes, and their time in seconds."""
+
     def short(
         self,
         kinds: Sequence[type | None],

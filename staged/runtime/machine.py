@@ -9,6 +9,7 @@ import platform
 from functools import cache
 from pathlib import Path
 
+from staged.base.launcher import this_job
 from staged.errors import StagedError
 from staged.ir.machine import PORTABLE, Machine
 
@@ -48,7 +49,7 @@ def default_threads() -> int:
     """The number of threads of a program: `$STAGED_NUM_THREADS`, else the cores that this process may use.
 
     Counts physical cores (two threads of one core share its multipliers) among those that the process may run on, and
-    at most what its control group allows.
+    at most what its control group allows. The ranks of this node share them, unless each has its own.
     """
     asked = os.environ.get("STAGED_NUM_THREADS", "").strip()
     if asked:
@@ -58,7 +59,7 @@ def default_threads() -> int:
                 hint="set it to a whole number of at least 1, or unset it",
             )
         return int(asked)
-    return _usable_cores()
+    return max(1, _usable_cores() // (1 if _is_bound() else this_job().local_ranks))
 
 
 @cache
@@ -123,6 +124,14 @@ def _usable_cores() -> int:
         except OSError:
             cores.add(str(cpu))
     return max(1, min(len(cores), _group_limit()))
+
+
+def _is_bound() -> bool:
+    """Return whether the launcher, which is the parent of this process, has bound the rank to some of its cores."""
+    try:
+        return os.sched_getaffinity(0) < os.sched_getaffinity(os.getppid())
+    except (AttributeError, OSError):
+        return False
 
 
 def _group_limit() -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from staged.base.artifact import Artifact, ErrorKind
+from staged.base.launcher import this_job
 from staged.errors import (
     ProgramAssertionError,
     ProgramError,
@@ -162,6 +163,14 @@ class NativeProgram:
         self.python_calls = calls
         place = self.library.symbol("st_python")
         ffi.cast("int (**)(void *, int64_t, const void *const *, void *const *)", place)[0] = call_python
+
+    def traffic(self) -> tuple[int, int, float]:
+        """The messages of all calls to other ranks, their bytes, and their time in seconds."""
+        if not (self.artifact.has_ranks and this_job().ranks > 1):
+            return 0, 0, 0.0
+        place = self.library.symbol("st_sent")
+        messages, nbytes = ffi.cast("int64_t *", place)[0:2]
+        return messages, nbytes, ffi.cast("double *", place)[2]
 
     def __repr__(self) -> str:
         return f"<native program `{self.artifact.name}` for {self.artifact.target}>"
@@ -346,7 +355,7 @@ class NativeProgram:
         slot.printer.catches = catches
         if slot.stream is not sys.stdout:
             slot.stream = sys.stdout
-            slot.live = is_live(slot.stream)
+            slot.live = is_live(slot.stream) and this_job().rank == 0
         if self.artifact.recursive:
             slot.host.stack_bytes = stack_bytes()
         slot.host.live = slot.live  # each time: a program that stopped may have left its progress bar noted here

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.base.launcher import this_job
 from staged.errors import ArgumentError, DataError, DTypeError, StagingError
 from staged.frontend.calls.call import call
 from staged.frontend.constructs.files import path_of
@@ -30,6 +31,7 @@ from staged.frontend.constructs.strings import check_unicode, encode, parts_of
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.effects import check_effect
 from staged.frontend.transforms import stop_gradient
+from staged.frontend.values.variable import Variable
 from staged.ir.nodes import FAIL, IO, Op
 from staged.ir.structure import MOST_SAVED_AXES, SAVE, SAVED_DTYPES, SAVED_TREE
 from staged.ir.types import CPU
@@ -38,6 +40,7 @@ from staged.ops.context import context_or_none
 from staged.ops.joining import stack
 from staged.ops.promote import as_array, cast, read
 from staged.saving import safetensors
+from staged.saving.pieces import Piece, write_pieces
 from staged.source import here, warn
 
 _OTHER_FORMATS = (".pt", ".pth", ".pkl", ".npy", ".npz", ".h5", ".onnx")
@@ -54,6 +57,9 @@ def save(path: Any, tree: Any) -> None:
 
     The file appears whole or not at all: it is written beside its place under another name, forced to the disk, and
     renamed: it takes the place of an older file, or of a link. Any dtype but the complex ones.
+
+    On several ranks, rank 0 writes the state of modules and optimisers. The state of an optimiser with `shard=True` is
+    in pieces: all ranks call `st.save`, and each writes its pieces into the file, which has whole arrays.
 
     Raises: ArgumentError where two arrays have one name, or the tree holds what is no array; DTypeError for complex
     numbers; StagingError under `vmap`. The program stops with ProgramFileError (an OSError), at this line, where the
@@ -76,7 +82,12 @@ def save(path: Any, tree: Any) -> None:
         _record(trace, text, tuple(chosen), arrays, nodes)
         return
     metadata = json.dumps({SAVED_TREE: nodes}) if nodes else ""
-    safetensors.write(str(text), chosen, [np.asarray(stop_gradient(array)) for array in arrays], metadata)
+    found = [array if isinstance(array, Piece) else np.asarray(stop_gradient(array)) for array in arrays]
+    whole = [array for array in found if not isinstance(array, Piece)]
+    if len(whole) < len(found):
+        write_pieces(str(text), chosen, found, metadata)
+    elif not parts.has_state or this_job().rank == 0:
+        safetensors.write(str(text), chosen, whole, metadata)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -111,13 +122,16 @@ class _Parts:
     """The arrays of a tree by name, and the tree without them."""
 
     def __init__(self) -> None:
-        self.arrays: dict[str, Array | np.ndarray[Any, Any]] = {}
+        self.arrays: dict[str, Array | np.ndarray[Any, Any] | Piece] = {}
+        self.has_state = False
+        """True if the tree has the state of a module, an optimiser or a Variable, which are equal on all ranks."""
 
     def node(self, value: Any, path: tuple[str, ...]) -> Any:
         """`value` as the metadata has it; its arrays are entered under their names."""
         if isinstance(value, str) or value is None:
             return value
         if hasattr(value, "state_dict"):
+            self.has_state = True
             value = call(value.state_dict)
         if isinstance(value, Mapping):
             return {"dict": [[_key(key, path), self.node(item, (*path, str(key)))] for key, item in value.items()]}
@@ -129,6 +143,9 @@ class _Parts:
             return {word: [self.node(item, (*path, str(index))) for index, item in enumerate(value)]}
         if _is_number(value):
             return {"number": self.enter(as_array(value), path)}
+        if isinstance(value, Piece):
+            return {"array": self.enter(value, path)}
+        self.has_state = self.has_state or (isinstance(value, Variable) and not value.local)
         found = read(value)
         if not isinstance(found, Array | np.ndarray | np.generic):
             raise ArgumentError(

@@ -63,11 +63,9 @@ def quoted(text: str) -> str:
 
 def write(path: str, words: Sequence[tuple[str, str]], arrays: Sequence[np.ndarray[Any, Any]], metadata: str) -> None:
     """Write the file: whole, or not at all (a temporary file beside it takes its name once it is on the disk)."""
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        # Renaming would put a file in its place: /dev/null would be gone.
-        raise ProgramFileError(f'cannot save "{path}": a device or pipe has that name', where=here())
+    check_place(path)
     try:
-        temporary, file = _beside(path)
+        temporary, file = beside(path)
         try:
             with file:
                 shapes, sizes = [array.shape for array in arrays], [array.nbytes for array in arrays]
@@ -85,7 +83,14 @@ def write(path: str, words: Sequence[tuple[str, str]], arrays: Sequence[np.ndarr
         raise ProgramFileError(f'cannot save "{path}": {error.strerror}', where=here()) from None
 
 
-def _beside(path: str) -> tuple[str, BinaryIO]:
+def check_place(path: str) -> None:
+    """Raises: ProgramFileError if a device or pipe has the name."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        # Renaming would put a file in its place: /dev/null would be gone.
+        raise ProgramFileError(f'cannot save "{path}": a device or pipe has that name', where=here())
+
+
+def beside(path: str) -> tuple[str, BinaryIO]:
     """Create a temporary file in the folder of `path` that no other thread, process or machine writes.
 
     Returns its name and the file.

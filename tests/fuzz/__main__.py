@@ -34,6 +34,8 @@ from tests.fuzz.cells.report import Record, merged, report
 from tests.fuzz.check import FAST, SANITIZED, Case, Failure, check
 from tests.fuzz.generator import Generator
 from tests.fuzz.on_device import check_on_device, device_case_of
+from tests.fuzz.ranks import drive as on_ranks
+from tests.fuzz.ranks import text_of
 from tests.fuzz.reduce import Check, reduce_case
 
 SECONDS = 200
@@ -99,6 +101,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2000, help="how many programs")
     parser.add_argument("--gpu", action="store_true", help="programs with regions, on the emulated device")
     parser.add_argument("--late", action="store_true", help="with --gpu: small programs that all have late slices (late.py)")
+    parser.add_argument("--ranks", type=int, help="programs with collectives, on so many MPI ranks (ranks.py)")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", type=int, help="print the program of a seed and check it here")
@@ -113,6 +116,13 @@ def main() -> int:
         os.environ["STAGED_CUDA"] = "emulate"
     if options.late:
         os.environ[_LATE] = "1"
+    if options.ranks:
+        if options.show is not None:
+            print(text_of(options.show, options.ranks))
+            return 0
+        status, words = on_ranks(options.ranks, options.first, options.seeds, limit=60.0 * options.seeds)
+        print(words or f"{options.seeds} programs on {options.ranks} ranks: all agree with one rank")
+        return status
     if options.show is not None:
         print(source_of(gpu, options.show))
         print(checked(gpu, options.show))

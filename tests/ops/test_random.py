@@ -7,7 +7,7 @@ import pytest
 
 import staged as st
 from staged.eager_mode.context import EagerContext
-from staged.library.draws.random import philox, words
+from staged.library.draws.philox import philox, words
 from staged.ops.context import use_context
 from staged.ops.primitive import PRIMITIVES
 from tests.errors.said import refusals

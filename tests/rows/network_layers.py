@@ -145,6 +145,7 @@ row("nn.InstanceNorm3d", _channel_norm((5,)), InstanceNorm)
 row("nn.BatchNorm1d", _channel_norm((2, 3)), BatchNorm)
 row("nn.BatchNorm2d", _channel_norm((4,)), BatchNorm)
 row("nn.BatchNorm3d", _channel_norm((5,)), BatchNorm)
+row("nn.SyncBatchNorm", _channel_norm((2, 3, 4, 5)), BatchNorm)
 
 # ---- recurrent layers ---------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from staged.backends.cublas_cudnn.handles import DeviceHandles
 from staged.backends.cublas_cudnn.runs import runs_of
 from staged.backends.cublas_cudnn.structure import CudaBody
 from staged.backends.host.calls import Signature
-from staged.backends.host.structure import ControlFlow, LoopFrame
+from staged.backends.host.loops import LoopFrame
+from staged.backends.host.structure import ControlFlow
 from staged.code.expr import Name
 from staged.code.tree import ForAny
 from staged.ir.nodes import Block, Op, Value

@@ -61,6 +61,7 @@ from staged.backends.host.body import BodyEmitter
 from staged.backends.host.buffer_structs import State
 from staged.backends.host.file import DeviceFile
 from staged.backends.host.functions import CFunction, write_locals
+from staged.backends.host.support_functions import support_header
 from staged.code.kernel_text import KernelText
 from staged.code.support.library import render
 from staged.code.uses import functions_called, is_rolled, is_unrolled
@@ -242,7 +243,7 @@ class CudaFile(DeviceFile):
         inner: list[tuple[VariableRef, str]],
     ) -> None:
         includes, support = self.render_support(structure, on_host)
-        self.support = self.support_text(includes, support)
+        self.support = support_header(self.program.name, includes, support)
         w.section("the host's part")
         for line in includes:
             if line.startswith("#define") and not line.startswith(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from staged.backends.cublas_cudnn.sequences import adder
 from staged.backends.cublas_cudnn.structure import CudaBody
-from staged.backends.host.body import FRAMES, placed, signed
+from staged.backends.host.body import FRAMES, placed
+from staged.backends.host.counts import signed
 from staged.backends.host.handles import Handles
 from staged.code.expr import Argument, Expr, call
 from staged.ir.nodes import Op, Value

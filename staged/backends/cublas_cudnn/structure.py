@@ -29,7 +29,8 @@ from staged.backends.gpu.addresses import device_of
 from staged.backends.gpu.alignment import ALIGNED
 from staged.backends.gpu.crossings import begin_copy, device_push
 from staged.backends.gpu.failures import RECORD_BYTES, read_records
-from staged.backends.host.body import BodyEmitter, signed
+from staged.backends.host.body import BodyEmitter
+from staged.backends.host.counts import signed
 from staged.backends.host.functions import OWN_ON_DEVICE
 from staged.backends.host.loops import layer_of
 from staged.base.artifact import Parameter, event_fields

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from staged.backends.host.argument_fields import ArgumentField
+from staged.backends.host.counts import literal_int, without_cast
 from staged.backends.host.loop_structs import Slot
 from staged.backends.host.program_text import ProgramText
 from staged.backends.host.sections import key_of, origin_of
@@ -22,7 +23,6 @@ from staged.backends.host.value_uses import collected_into, count_uses, joined_n
 from staged.code.expr import (
     Cast,
     Expr,
-    Group,
     Index,
     Infix,
     Items,
@@ -140,6 +140,8 @@ class BodyEmitter:
         """By record, the C names of a frame's fields."""
         self.storing: frozenset[str] = frozenset()
         """The functions of the program that take memory of its store."""
+        self.messages = 0
+        """The number of messages to other ranks that are under way at the present position."""
         self.sizes: dict[Dim, Expr] = {}
         """The sizes of dimensions, in the blocks that are open."""
 
@@ -333,6 +335,8 @@ class BodyEmitter:
         inputs = [self.operand(operand) for operand in op.operands]
         self.text.called.append(op)
         self.call_kernel(self, op, inputs, outputs)
+        if self.messages:
+            self.code.do("st_poll_messages")
         if self.check_nan:
             inner = op.blocks[0].end.operands if op.blocks else op.results
             unread = op.attrs.get("partly_made", ())
@@ -348,7 +352,9 @@ class BodyEmitter:
             self.fill_with_zeros(self.pointer(op.result), op.result.tensor)
             return True
         write = element_write(op)
-        if write is None or self.pointer(op.result) != self.pointer(op.operands[write.array]):
+        if write is None:
+            return False
+        if write.array is not None and self.pointer(op.result) != self.pointer(op.operands[write.array]):
             return False
         terms = [scaled(self.scalar(op.operands[start]), stride) for start, stride in write.starts]
         place = infix_sum([term for term in terms if term is not None and not is_zero(term)])
@@ -490,29 +496,3 @@ class BodyEmitter:
 
     def before_return(self, end: End) -> None:
         """Code of a back end before the caller may read the results: none here."""
-
-
-# ---- small questions ----------------------------------------------------------------------------
-
-
-def signed(count: Expr) -> Expr:
-    """A number of elements of type size_t as one of type int64_t."""
-    return count if isinstance(count, Literal) else Cast("int64_t", Group(count))
-
-
-def without_cast(count: Expr) -> Expr:
-    """A number of elements as a signed number."""
-    match count:
-        case Cast(_, size):
-            return size
-        case Infix(op, Cast(_, size), row):
-            return Infix(op, size, row)
-    return count
-
-
-def literal_int(expression: Expr) -> int | None:
-    text = str(expression)
-    try:
-        return int(text)
-    except ValueError:
-        return None

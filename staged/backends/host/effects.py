@@ -17,13 +17,14 @@ from staged.backends.host.messages import (
     message_of,
 )
 from staged.backends.host.progress import emit_progress
+from staged.backends.host.ranks import on_its_ranks
 from staged.backends.host.saved import emit_save
 from staged.base.artifact import ErrorKind, FailureKind
 from staged.code.expr import Call, Expr, Infix, Items, Literal, Name, Prefix, Variable, call, literal
 from staged.code.operators import COMPARISONS, OPPOSITES
 from staged.code.support.clock import CLOCK_NAMES
-from staged.code.tree import CodeBuilder, Declare
-from staged.code.types import word
+from staged.code.tree import Assign, CodeBuilder, Declare
+from staged.code.types import INDEX, word
 from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
@@ -38,28 +39,42 @@ class Effects:
 
     def emit_print(self, op: Op) -> None:
         self.body.where(op.where)
-        if op.attrs.get("file") == "file":
-            self.body.need(*emit_file_print(self.body.code, op, self.body, self.body.site_of(op.where)))
-        else:
-            self.body.need(*emit_print(self.body.code, op, self.body))
+        to_file = op.attrs.get("file") == "file"
+        with on_its_ranks(self.body, op, prints=not to_file):
+            if to_file:
+                self.body.need(*emit_file_print(self.body.code, op, self.body, self.body.site_of(op.where)))
+            else:
+                self.body.need(*emit_print(self.body.code, op, self.body))
 
     def emit_file_open(self, op: Op) -> None:
         self.body.where(op.where)
-        name = self.body.name(name_of(op.result))
-        self.body.need(*emit_file_open(self.body.code, op, self.body, self.body.site_of(op.where), name))
+        if op.attrs.get("by") == "first":
+            # The other ranks have no file, and run no statement that uses it.
+            file = self.body.changing(name_of(op.result), INDEX, Literal("0"))
+            with on_its_ranks(self.body, op):
+                opened = self.open_file(op, "opened")
+                self.body.code.add(Assign(file, opened))
+        else:
+            file = self.open_file(op, name_of(op.result))
         self.body.fail_check()
-        self.body.scalars[op.result] = Name(name)
+        self.body.scalars[op.result] = file
+
+    def open_file(self, op: Op, hint: str) -> Name:
+        name = self.body.name(hint)
+        self.body.need(*emit_file_open(self.body.code, op, self.body, self.body.site_of(op.where), name))
+        return Name(name)
 
     def emit_file_close(self, op: Op) -> None:
         self.body.where(op.where)
         self.body.need("files")
-        self.body.leave_if(
-            Prefix("!", call("st_file_close", "host", self.body.site_of(op.where), self.body.scalar(op.operands[0])))
-        )
+        place = self.body.site_of(op.where), self.body.scalar(op.operands[0])
+        with on_its_ranks(self.body, op):
+            self.body.leave_if(Prefix("!", call("st_file_close", "host", *place)))
 
     def emit_save(self, op: Op) -> None:
         self.body.where(op.where)
-        self.body.need(*emit_save(self.body.code, op, self.body, self.body.site_of(op.where), self.body.name))
+        with on_its_ranks(self.body, op):
+            self.body.need(*emit_save(self.body.code, op, self.body, self.body.site_of(op.where), self.body.name))
 
     def emit_callback(self, op: Op) -> None:
         """A call of Python's function: the addresses of its arguments and of its results."""

@@ -6,8 +6,8 @@ buffers of the others are in the program's arena, behind those of their callers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from staged.backends.host.body import BodyEmitter
 from staged.backends.host.calls import Signature
@@ -17,7 +17,7 @@ from staged.code.tree import Declare, If, Jump, Statement, Unused
 from staged.code.types import word
 from staged.code.unused import drop_unused_locals, names_used
 from staged.code.writer import WIDTH, Names, Writer, broken, c_string, with_comment
-from staged.ir.buffers import Buffer, Called, Plan
+from staged.ir.buffers import Buffer, Called, Plan, aligned
 from staged.ir.functions import callees, components, every_function, function_table, recursive_functions, result_types
 from staged.ir.nodes import Function, Value
 from staged.ir.storage import is_tensor, structural_blocks, structural_ops
@@ -42,6 +42,32 @@ class CFunction:
     """The offset of its buffers in the arena."""
     locals_type: str
     """The struct of one call's buffers; empty where it has none."""
+
+
+def with_functions(plan: Plan, functions: Collection[CFunction]) -> Plan:
+    """The plan of a program's entry, with the buffers and the peaks of its functions."""
+    buffers = list(plan.buffers)
+    for made in functions:
+        for buffer in made.plan.arena_buffers():
+            name = f"{made.signature.name}.{buffer.name}"
+            buffers.append(replace(buffer, name=name, offset=made.offset + buffer.offset))
+    plans = [made.plan for made in functions]
+    device_peaks = {
+        device: plan.device_peaks.get(device, 0) + max((each.device_peaks.get(device, 0) for each in plans), default=0)
+        for device in {*plan.device_peaks, *(device for each in plans for device in each.device_peaks)}
+    }
+    return replace(
+        plan,
+        device_peaks=device_peaks,
+        buffers=buffers,
+        peak_bytes=plan.peak_bytes + max((each.peak_bytes for each in plans), default=0),
+        stack_bytes={
+            made.signature.name: sum(aligned(slot[0].nbytes) for slot in made.plan.unions)
+            for made in functions
+            if made.signature.recursive
+        },
+        calls_on_devices={made.signature.name: made.plan.local_bytes for made in functions if made.plan.local_bytes},
+    )
 
 
 def called_functions(program: Function) -> dict[str, Called]:
@@ -171,11 +197,21 @@ def write_locals(w: Writer, made: CFunction, align: str) -> None:
     with w.block("typedef struct", f" {made.locals_type};"):
         for slot in made.plan.unions:
             if len(slot) == 1:
-                w.line(_member(made, slot[0], align, w.depth))
+                _write_members(w, made, slot[0], align)
                 continue
             with w.block("union", ";"):
                 for number, buffer in enumerate(slot):
-                    w.line(_member(made, buffer, "" if number else align, w.depth))
+                    if buffer.parts:
+                        with w.block("struct", ";"):
+                            _write_members(w, made, buffer, align)
+                    else:
+                        _write_members(w, made, buffer, "" if number else align)
+
+
+def _write_members(w: Writer, made: CFunction, buffer: Buffer, align: str) -> None:
+    """The fields of a buffer, or of each part of a region. Aligned parts are adjacent, as one message needs them."""
+    for part in buffer.parts or (buffer,):
+        w.line(_member(made, part, align, w.depth))
 
 
 def _member(made: CFunction, buffer: Buffer, align: str, depth: int) -> str:

@@ -18,6 +18,7 @@ from staged.backends.host.parameter_sizes import Sizes
 from staged.base.artifact import Parameter, Role, event_fields, in_struct_order
 from staged.code.common_names import common_words
 from staged.code.support.host import HOST_DECLARATIONS
+from staged.code.support.ranks import MPI_INCLUDE, communicator_declarations
 from staged.code.support.team import team_declarations
 from staged.code.writer import LONGEST, Names, Writer, safe_comment, wrapped
 from staged.ir.functions import every_function
@@ -114,6 +115,7 @@ def variable_parameter(
     key = function.exported.keys.get(variable, "") if function.exported is not None else ""
     facts = variable.device, variable in written, variable.part, variable in set_first, key
     made = make_parameter(field, variable.name, variable.type, "variable", False, *facts)
+    made = replace(made, is_local=variable.local)
     return as_complex(made) if variable.is_complex else made
 
 
@@ -175,7 +177,7 @@ def alike(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
 def own_names(name: str) -> set[str]:
     """The names that the header declares besides the structs of parameters, which no other name may equal."""
     words = "args release team_create team_destroy args_bytes host_bytes arena_bytes arena_create arena_free".split()
-    words.append("explain")
+    words += ["explain", "set_communicator", "set_communicator_f"]
     return {name, *(f"{name}_{word}" for word in words)}
 
 
@@ -390,6 +392,9 @@ def header_text(
         w.line("#include <stdbool.h>")
         w.line("#include <stddef.h>")
         w.line("#include <stdint.h>")
+        has_ranks = exported is not None and exported.has_ranks
+        if has_ranks:
+            w.text(MPI_INCLUDE)
         w.line()
         w.line("#ifdef __cplusplus")
         w.line('extern "C" {')
@@ -475,6 +480,9 @@ def header_text(
         if parallel:
             w.line()
             w.text(team_declarations(name))
+        if has_ranks:
+            w.line()
+            w.text(communicator_declarations(name))
         w.line()
         w.text(arena_declaration(name) if is_iso_c else library_declarations(name))
         w.line()

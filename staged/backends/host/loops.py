@@ -1,14 +1,33 @@
-"""Facts about loops: the place of an iteration, and the loops that are part of an optimiser's step.
+"""Facts about loops: their jumps in C, the place of an iteration, and the loops that are part of an optimiser's step.
 
 Tested by `tests/backends/native/test_histories.py` and `tests/passes/rolling/test_roll.py`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from staged.code.expr import Expr, Infix, Literal, Name, infix_sum
-from staged.ir.nodes import Block, Op
+from staged.ir.nodes import Block, Op, Value
 from staged.ir.structure import FOR, VARIABLE_WRITE
 from staged.ir.views import Loop
+
+
+@dataclass
+class LoopFrame:
+    """The loop or scope that an `End` leaves or continues."""
+
+    op: Op
+    carried: tuple[Value, ...]
+    depth: int
+    """How many C loops are around it, its own included."""
+    counter: Name | None = None
+    """The counter that each iteration increments at its end, or None."""
+    exit_label: str = ""
+    next_label: str = ""
+    is_scope: bool = False
+    used_exit: bool = False
+    used_next: bool = False
 
 
 def position_of(index: Name, start: int | None, step: int | None) -> Expr | None:

@@ -26,6 +26,7 @@ from staged.backends.host.functions import (
     make_signature,
     place_values,
     returned_values,
+    with_functions,
 )
 from staged.backends.host.interface import (
     as_complex,
@@ -41,6 +42,7 @@ from staged.backends.host.interface import (
     written_variables,
 )
 from staged.backends.host.product_sizes import filled_sizes
+from staged.backends.host.ranks import IN_PLACE, in_place
 from staged.backends.host.residuals import kept_names
 from staged.backends.host.sections import calls_of_kernels
 from staged.backends.host.shared_loops import parameter_types, sharing_of
@@ -252,6 +254,7 @@ class ProgramEmitter:
             flags=self.machine.flags,
             contracts=self.machine.contracts,
             recursive=self.is_recursive,
+            has_ranks=any(each.name == "ranks" for each in file.pieces),
             departs=self.departs,
             link=(*self.link(), *libraries(own), *dict.fromkeys(flag for kernel in ordered for flag in kernel.link)),
         )
@@ -266,39 +269,20 @@ class ProgramEmitter:
 
     def whole_plan(self) -> Plan:
         """The plan of the program with the buffers of its functions, for people."""
-        buffers = list(self.plan.buffers)
-        for made in self.functions.values():
-            for buffer in made.plan.arena_buffers():
-                name = f"{made.signature.name}.{buffer.name}"
-                buffers.append(replace(buffer, name=name, offset=made.offset + buffer.offset))
-        stacked = {
-            made.signature.name: sum(aligned(slot[0].nbytes) for slot in made.plan.unions)
-            for made in self.functions.values()
-            if made.signature.recursive
-        }
-        peak = self.plan.peak_bytes + max((made.plan.peak_bytes for made in self.functions.values()), default=0)
-        plans = [made.plan for made in self.functions.values()]
-        device_peaks = {
-            device: self.plan.device_peaks.get(device, 0)
-            + max((each.device_peaks.get(device, 0) for each in plans), default=0)
-            for device in {*self.plan.device_peaks, *(device for each in plans for device in each.device_peaks)}
-        }
+        plan = with_functions(self.plan, self.functions.values())
+        peak = min(plan.peak_bytes, self.buffers_bytes) if self.functions else plan.peak_bytes
         return replace(
-            self.plan,
-            device_peaks=device_peaks,
-            buffers=buffers,
+            plan,
             stacks=self.stacks,
             arena_bytes=self.buffers_bytes,
-            peak_bytes=min(peak, self.buffers_bytes) if self.functions else self.plan.peak_bytes,
-            stack_bytes=stacked,
-            calls_on_devices={
-                made.signature.name: made.plan.local_bytes for made in self.functions.values() if made.plan.local_bytes
-            },
+            peak_bytes=peak,
             keeps_frames=self.uses_store,
         )
 
     def aliases(self, op: Op) -> Iterable[tuple[int, int]]:
         """The (result, operand) pairs of an op that may share a buffer."""
+        if op.declared in IN_PLACE:
+            return in_place(op)
         return self.kernels[op].may_alias if op in self.kernels else ()
 
     def new_structure(self, function: Function, plan: Plan) -> BodyEmitter:

@@ -35,14 +35,17 @@ def emit_save(code: CodeBuilder, op: Op, text: Values, site: int, fresh: Callabl
     """
     first = len(op.operands) - len(op.attrs["arrays"])
     values, arrays = op.operands[:first], op.operands[first:]
+    shapes = dict(op.attrs.get("pieces", ()))
+    """Of the arrays in pieces, by number."""
     with code.block():
         numbers = _Numbers(text, fresh)
         rows = [
-            _Row(name, dtype, numbers.address(value), tuple(map(text.extent, value.tensor.shape)))
-            for (name, dtype), value in zip(op.attrs["arrays"], arrays, strict=True)
+            _Row(name, dtype, numbers.address(value), tuple(map(text.extent, shapes.get(number, value.tensor.shape))))
+            for number, ((name, dtype), value) in enumerate(zip(op.attrs["arrays"], arrays, strict=True))
         ]
         numbers.declare(code)
-        saved = _table(code, rows, fresh)
+        whole = [row for number, row in enumerate(rows) if number not in shapes]
+        saved = _table(code, whole, fresh)
         tree: Expr = Name("NULL")
         parts = _parts(json.loads(op.attrs["tree"])) if op.attrs["tree"] else []
         if parts:
@@ -50,9 +53,13 @@ def emit_save(code: CodeBuilder, op: Op, text: Values, site: int, fresh: Callabl
             code.add(DeclareTable(tree, tuple(map(_part_row, parts))))
         path, needs = path_text(code, op.attrs["parts"], values, text)
         failed = call("st_save", "host", site, path, tree, len(parts), saved, len(rows))
+        if shapes:
+            pieces = _table(code, [rows[number] for number in shapes], fresh)
+            given = (saved, len(whole), pieces, len(shapes))
+            failed = call("st_save_pieces", "host", site, path, tree, len(parts), *given)
         with code.branch(Infix("!=", failed, Name("ST_OK"))):
             code.add(Jump("return", value=Member(Name("host"), "error_kind")))
-    return (*needs, "save")
+    return (*needs, "save_pieces" if shapes else "save")
 
 
 class _Numbers:

@@ -31,7 +31,8 @@ def is_fill(op: Op) -> bool:
 class ElementWrite:
     """`array[start * stride + ...] = value`: numbers of the op's operands, of starts each with its stride."""
 
-    array: int
+    array: int | None
+    """None for a new array of one element."""
     value: int
     starts: tuple[tuple[int, int], ...]
 
@@ -41,6 +42,10 @@ def element_write(op: Op) -> ElementWrite | None:
     if op.declared is not KERNEL or len(op.results) != 1 or op.effects:
         return None
     block = op.blocks[0]
+    made = block.end.operands[0]
+    number = made.behind(prims.RESHAPE, prims.BROADCAST_TO)
+    if number in block.params and not number.tensor.shape and made.tensor.size == 1:
+        return ElementWrite(None, _number(op, number), ())
     update = block.end.operands[0].made_by(prims.DYNAMIC_UPDATE)
     if update is None or update.operands[1].tensor.size != 1:
         return None

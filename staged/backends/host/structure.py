@@ -9,14 +9,15 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from staged.backends.host.body import BodyEmitter, literal_int
+from staged.backends.host.body import BodyEmitter
 from staged.backends.host.calls import Calls, Signature
+from staged.backends.host.counts import literal_int
 from staged.backends.host.effects import Effects
 from staged.backends.host.frames import Frames
 from staged.backends.host.handles import Handles
-from staged.backends.host.loops import layer_of, position_of, step_of, updates_layers
+from staged.backends.host.loops import LoopFrame, layer_of, position_of, step_of, updates_layers
+from staged.backends.host.ranks import COLLECTIVES, emit_collective, emit_compare, emit_number, emit_start, emit_wait
 from staged.backends.host.sequences import Sequences
 from staged.backends.host.shared_loops import PartNames, finish_part
 from staged.backends.host.values import Values
@@ -50,23 +51,6 @@ from staged.ir.trips import COUNTED, iteration_counters
 from staged.ir.types import SequenceType, TensorType, i64
 from staged.ir.views import Loop
 from staged.ops.custom import CUSTOM_OP
-
-
-@dataclass
-class LoopFrame:
-    """The loop or scope that an `End` leaves or continues."""
-
-    op: Op
-    carried: tuple[Value, ...]
-    depth: int
-    """Number of C loops around it, its own included."""
-    counter: Name | None = None
-    """The counter that each iteration increments at its end, or None."""
-    exit_label: str = ""
-    next_label: str = ""
-    is_scope: bool = False
-    used_exit: bool = False
-    used_next: bool = False
 
 
 class ControlFlow:
@@ -500,6 +484,8 @@ EMITS: OpTable[Callable[[ControlFlow, Op], None]] = OpTable(
         s.ABSENT: lambda flow, op: flow.sequences.emit_absent(op),
         s.VARIABLE_READ: lambda flow, op: flow.variables.emit_read(op),
         s.VARIABLE_WRITE: lambda flow, op: flow.variables.emit_write(op),
+        s.REDUCE_START: lambda flow, op: emit_start(flow.body, op),
+        s.REDUCE_WAIT: lambda flow, op: emit_wait(flow.body, op),
         s.COPY: lambda flow, op: flow.body.emit_copy(op),
         s.PRINT: lambda flow, op: flow.effects.emit_print(op),
         s.ASSERT: lambda flow, op: flow.effects.emit_assert(op),
@@ -515,6 +501,10 @@ EMITS: OpTable[Callable[[ControlFlow, Op], None]] = OpTable(
         prims.CONSTANT: lambda flow, op: flow.values.emit_constant(op),
         prims.DIM: lambda flow, op: flow.values.emit_dim(op),
         CUSTOM_OP: lambda flow, op: flow.effects.emit_custom_op(op),
+        s.COMPARE_RANKS: lambda flow, op: emit_compare(flow.body, op),
+        prims.RANK: lambda flow, op: emit_number(flow.body, op),
+        prims.RANKS: lambda flow, op: emit_number(flow.body, op),
+        **dict.fromkeys(COLLECTIVES, lambda flow, op: emit_collective(flow.body, op)),
     }
 )
 """The statements of an op that is not in a kernel."""

@@ -29,7 +29,7 @@ class Native(BackEnd):
 
     name = "native"
     devices = ("cpu",)
-    has_families = True
+    has_families = has_ranks = True
     variants = tuple(VARIANTS)
 
     def library_ways(self, function: Function, options: DeviceOptions, machine: Machine) -> FindWay | None:

@@ -1,4 +1,4 @@
-"""Philox4x32-10 in C: the numbers of `staged/library/draws/random.py`, one at a time and as whole vectors.
+"""Philox4x32-10 in C: the numbers of `staged/library/draws/philox.py`, one at a time and as whole vectors.
 
 Scalar functions take (seed, stream, counter, element) as int64_t: `st_random_bits`, `st_uniform_f32`, `st_uniform_f64`,
 `st_normal_f32`, `st_normal_f64`, and `st_bernoulli` with the probability before the element. The vector functions

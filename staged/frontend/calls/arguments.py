@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from staged.call.guards.arguments import Access, Argument, Kind, Part, SizeOf
-from staged.errors import StagedValueError, StagingError
+from staged.errors import ArgumentError, StagedValueError, StagingError
 from staged.frontend.calls.signatures import bound_arguments, signature_of
 from staged.frontend.devices.resident import BorrowedArray, DeviceArray, ResidentArray, borrowed
 from staged.frontend.trace.dtypes import unsupported_dtype
@@ -24,7 +24,7 @@ from staged.ops.array import Array
 from staged.ops.assumptions import Assumptions
 from staged.ops.interchange import elements, is_offered
 from staged.ops.promote import check_class, is_number
-from staged.source import here
+from staged.source import here, position_of_function
 
 _NEVER_ARRAYS = (bool, int, float, complex, str, bytes, type(None))
 _NODE, _STATIC, _NAMED, _NUMBER = Kind("node"), Kind("static"), Kind("named"), Kind("number")
@@ -150,6 +150,30 @@ def unknown_arguments(function: Callable[..., Any], names: Iterable[str]) -> lis
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return []
     return [name for name in names if name not in parameters]
+
+
+def checked_local(
+    function: Callable[..., Any], names: Collection[str] | str, static: Collection[str]
+) -> tuple[str, ...]:
+    """The arguments that the option `local=` of a function names.
+
+    Raises: ArgumentError for a name that no argument has, and for a static argument.
+    """
+    names = (names,) if isinstance(names, str) else tuple(names)
+    where, called = position_of_function(function), getattr(function, "__name__", function)
+    if unknown := unknown_arguments(function, names) if names else []:
+        raise ArgumentError(
+            f"`local` names `{unknown[0]}`, which is not a parameter of `{called}`",
+            where=where,
+            hint=f"its parameters are {', '.join(f'`{name}`' for name in signature_of(function).parameters)}",
+        )
+    if both := [name for name in names if name in static]:
+        raise ArgumentError(
+            f"`{both[0]}` of `{called}` is static and cannot be local: all ranks run one program",
+            where=where,
+            hint=f"remove `{both[0]}` from `static` or from `local`",
+        )
+    return names
 
 
 def passed_arguments(bound: inspect.BoundArguments, count: int, kwargs: Collection[str]) -> Iterator[Passed]:

@@ -142,21 +142,25 @@ class Generator:
 
     # ---- drawing ----
 
-    def bits(self, shape: Any = ()) -> Array:
+    def bits(self, shape: Any = (), *, shard: int | None = None) -> Array:
         """As `st.random.bits`."""
-        return random.bits(shape, generator=self)
+        return random.bits(shape, generator=self, shard=shard)
 
-    def uniform(self, shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f32) -> Array:
+    def uniform(
+        self, shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f32, shard: int | None = None
+    ) -> Array:
         """As `st.random.uniform`."""
-        return random.uniform(shape, low=low, high=high, dtype=dtype, generator=self)
+        return random.uniform(shape, low=low, high=high, dtype=dtype, generator=self, shard=shard)
 
-    def normal(self, shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32) -> Array:
+    def normal(
+        self, shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32, shard: int | None = None
+    ) -> Array:
         """As `st.random.normal`."""
-        return random.normal(shape, mean=mean, std=std, dtype=dtype, generator=self)
+        return random.normal(shape, mean=mean, std=std, dtype=dtype, generator=self, shard=shard)
 
-    def bernoulli(self, p: Any = 0.5, shape: Any = None) -> Array:
+    def bernoulli(self, p: Any = 0.5, shape: Any = None, *, shard: int | None = None) -> Array:
         """As `st.random.bernoulli`."""
-        return random.bernoulli(p, shape, generator=self)
+        return random.bernoulli(p, shape, generator=self, shard=shard)
 
     def integers(self, low: Any, high: Any = None, shape: Any = (), dtype: Any = i64) -> Array:
         """As `st.random.integers`."""
@@ -309,6 +313,7 @@ def checked_seed(value: Any) -> int:
 def _outside(cls: type[_Part], name: str) -> Any:
     """A part of a generator that is older than whatever is being traced."""
     made = cls.__new__(cls)
+    made.local = False
     made._name, made._type, made._trace, made._remote = name, TensorType(i64), None, None
     return made
 

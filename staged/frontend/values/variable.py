@@ -35,18 +35,19 @@ class Variable(Array):
     change.
 
     Parameters: value, an array or a number (a Python float becomes f32, an int i64); name, for messages and generated
-    code. Raises: StagingError when made inside a staged loop; DTypeError, ShapeError when a value of another type is
-    written.
+    code; local, True if the value may differ between MPI ranks. Raises: StagingError when made inside a staged loop;
+    DTypeError, ShapeError when a value of another type is written.
     """
 
-    __slots__ = ("_kept", "_name", "_remote", "_trace", "_type", "__weakref__")
+    __slots__ = ("_kept", "_name", "_remote", "_trace", "_type", "__weakref__", "local")
     purpose = "variable"
     """Its purpose, in words for the user."""
     part = ""
     """Of a generator of random numbers: which of its two numbers it is."""
 
-    def __init__(self, value: Any, name: str | None = None) -> None:
+    def __init__(self, value: Any, name: str | None = None, *, local: bool = False) -> None:
         self._name = name or ""
+        self.local = local
         note_own(self)
         trace = current_trace()
         array = as_array(value)
@@ -85,7 +86,15 @@ class Variable(Array):
                 hint=f"use a local name, or make it before `{function}` is called",
             )
         reference = VariableRef(
-            self._name or "variable", self._type, False, trace.builder.device, self, here(), self.purpose, self.part
+            self._name or "variable",
+            self._type,
+            False,
+            trace.builder.device,
+            self,
+            here(),
+            self.purpose,
+            self.part,
+            local=local,
         )
         _enter(trace, self, reference)
         self._write(array)
@@ -217,7 +226,9 @@ class Variable(Array):
 
     def __copy__(self) -> Variable:
         """A Variable of its own, with the value of now; made inside a staged function it lives in that program."""
-        return type(self)(self.value, name=self._name)
+        made = type(self)(self.value, name=self._name)
+        made.local = self.local
+        return made
 
     def __deepcopy__(self, memo: object) -> Variable:
         return self.__copy__()
@@ -231,7 +242,7 @@ class Variable(Array):
                 where=here(),
                 hint="pickle it before or after the call; a copy inside is `copy.deepcopy(model)`",
             )
-        return _restored, (type(self), self.numpy(), self._name)
+        return _restored, (type(self), self.numpy(), self._name, self.local)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy of the elements as a NumPy array."""
@@ -277,9 +288,11 @@ _ENDED: Any = object()
 """Stands for the trace of a Variable that has ended with the transform it was made in."""
 
 
-def _restored(cls: type[Variable], value: Any, name: str) -> Variable:
+def _restored(cls: type[Variable], value: Any, name: str, local: bool = False) -> Variable:
     """Make the Variable that a pickle holds."""
-    return cls(value, name=name)
+    made = cls(value, name=name)
+    made.local = local
+    return made
 
 
 def _fits(source: str, target: str) -> bool:
@@ -328,7 +341,15 @@ def reference_of(trace: TraceContext, variable: Variable) -> VariableRef:
     if variable._trace is not None and variable._trace is not trace:
         variable._check_alive()
     name = variable.name or f"variable_{len(trace.refs)}"
-    reference = VariableRef(name, variable.type, True, identity=variable, purpose=variable.purpose, part=variable.part)
+    reference = VariableRef(
+        name,
+        variable.type,
+        True,
+        identity=variable,
+        purpose=variable.purpose,
+        part=variable.part,
+        local=variable.local,
+    )
     _enter(trace, variable, reference)
     return reference
 

@@ -1,35 +1,26 @@
 """Counter-based random numbers: Philox4x32-10, the same bits in eager mode, C and CUDA.
 
 Every random op has the operands (seed, stream, counter), i64 scalars: `stream` tells call sites apart, `counter` counts
-executions. Nothing is carried from one number to the next, so any element can be made alone. The mapping:
+executions. Nothing is carried from one number to the next, so any element can be made alone. `philox.py` has the
+mapping.
 
-    block b of an op:  philox(counter words = [b, stream, counter low, counter high], key = [seed low, seed high])
-    word k of an op:   word k % 4 of block k // 4
-
-    random_bits   element e: word e
-    uniform f32   element e: (word e >> 8) * 2^-24                                            in [0, 1)
-    uniform f64   element e: (h >> 5) * 2^-27 + (l >> 6) * 2^-53, h, l = words 2e, 2e + 1     in [0, 1)
-    normal        elements 2p, 2p + 1: r * cos(a), r * sin(a) with r = sqrt(-2 log(u)), a = 2 pi v (Box and Muller);
-                  f32: u = ((word 2p >> 8) + 1) * 2^-24, v = (word 2p + 1 >> 8) * 2^-24
-                  f64: u, v from words 4p..4p + 3 as uniform f64 does, u with + 2^-53      so u is in (0, 1]
-    bernoulli     element e: uniform f32 of element e < p, in f32
-    permutation   Fisher-Yates from i = n - 1 down to 1: swap i with (word i * (i + 1)) >> 32
-
-`b` and `stream` count modulo 2^32. Source: Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3,
-2011.
+With `first`, the last operand is the number of the first element: so a rank draws its rows of a larger array.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError, article
 from staged.ir.numbers import limits
+from staged.ir.sizes import product
 from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u32, u64
+from staged.library.draws import philox
+from staged.library.draws.philox import LOW_WORD, Data
 from staged.library.sequences.loop import scan
 from staged.library.special.elementary import nextafter
 from staged.ops.array import Array
@@ -37,12 +28,14 @@ from staged.ops.checks import check_sizes, stop_unless
 from staged.ops.choice import where
 from staged.ops.comparisons import bitwise_right_shift, logical_and
 from staged.ops.context import bind, current_context
-from staged.ops.dimension import as_extent
+from staged.ops.dimension import as_extent, size_number
 from staged.ops.elementwise import maximum
+from staged.ops.exchange import part_of
 from staged.ops.index import take
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
+    axis_of,
     broadcast_shapes,
     cast,
     check_argument,
@@ -55,96 +48,10 @@ from staged.ops.promote import (
     whole,
 )
 from staged.ops.public import Option, public
+from staged.ops.ranks import rank, static_ranks
 from staged.ops.reduction import any_
 from staged.ops.shape import broadcast_to
 from staged.ops.source import static_shape
-
-Data = np.ndarray[Any, Any]
-_LOW = 0xFFFFFFFF
-
-
-# ---- the generator --------------------------------------------------------------------------------
-
-
-def philox(counter: Data, key: tuple[int, int]) -> Data:
-    """Ten rounds over counters of shape (4, n), u32: the random words, same shape."""
-    c0, c1, c2, c3 = (word.astype(np.uint64) for word in counter)
-    k0, k1 = key
-    for _ in range(10):
-        first, second = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1, c2, c3 = (
-            (second >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
-            second & np.uint64(_LOW),
-            (first >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
-            first & np.uint64(_LOW),
-        )
-        k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
-    return np.stack([c0, c1, c2, c3]).astype(np.uint32)
-
-
-def words(seed: Any, stream: Any, counter: Any, count: int) -> Data:
-    """The first `count` words of a random op."""
-    blocks = (count + 3) // 4
-    seed_, stream_, counter_ = (int(value) & 0xFFFFFFFFFFFFFFFF for value in (seed, stream, counter))
-    states = np.zeros((4, blocks), np.uint32)
-    states[0] = np.arange(blocks, dtype=np.uint64) & np.uint64(_LOW)
-    states[1], states[2], states[3] = stream_ & _LOW, counter_ & _LOW, counter_ >> 32
-    return philox(states, (seed_ & _LOW, seed_ >> 32)).T.reshape(-1)[:count]
-
-
-def _f32(bits: Data) -> Data:
-    return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
-
-
-def unit_f64(high: Data, low: Data) -> Data:
-    """53 bits of two words, in [0, 1)."""
-    return (high >> np.uint32(5)) * 2.0**-27 + (low >> np.uint32(6)) * 2.0**-53
-
-
-def _bits(seed: Data, stream: Data, counter: Data, shape: Any) -> Data:
-    return words(seed, stream, counter, math.prod(shape)).reshape(shape)
-
-
-def _uniform(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) -> Data:
-    count = math.prod(shape)
-    if dtype is f32:
-        return _f32(words(seed, stream, counter, count)).reshape(shape)
-    bits = words(seed, stream, counter, 2 * count)
-    return unit_f64(bits[::2], bits[1::2]).reshape(shape)
-
-
-def _normal(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) -> Data:
-    count = math.prod(shape)
-    pairs = (count + 1) // 2
-    u: Data
-    v: Data
-    if dtype is f32:
-        bits = words(seed, stream, counter, 2 * pairs)
-        u, v = _f32(bits[::2]) + np.float32(2.0**-24), _f32(bits[1::2])
-    else:
-        bits = words(seed, stream, counter, 4 * pairs)
-        u, v = unit_f64(bits[::4], bits[1::4]) + 2.0**-53, unit_f64(bits[2::4], bits[3::4])
-    kind: Any = dtype.numpy.type
-    radius = np.sqrt(kind(-2.0) * np.log(u))
-    angle = kind(2.0 * math.pi) * v
-    both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-    return both.reshape(-1)[:count].reshape(shape).astype(dtype.numpy)
-
-
-def _bernoulli(seed: Data, stream: Data, counter: Data, p: Data, shape: Any) -> Data:
-    return np.asarray(_uniform(seed, stream, counter, shape, f32) < p)
-
-
-def _permutation(seed: Data, stream: Data, counter: Data, n: int) -> Data:
-    bits: Data = words(seed, stream, counter, n).astype(np.uint64)
-    limits: Data = np.arange(1, n + 1, dtype=np.uint64)
-    partners = ((bits * limits) >> np.uint64(32)).tolist()
-    order = list(range(n))
-    for i in range(n - 1, 0, -1):
-        j = partners[i]
-        order[i], order[j] = order[j], order[i]
-    return np.array(order, np.int64)
-
 
 # ---- the primitives -------------------------------------------------------------------------------
 
@@ -183,6 +90,39 @@ def _infer_bernoulli(
     return TensorType(bool_, shape)
 
 
+def from_first(infer: Callable[..., TensorType]) -> Callable[..., TensorType]:
+    """A type rule for operands that may end with the number of the first element."""
+
+    def with_first(*operands: TensorType, first: bool = False, **attrs: Any) -> TensorType:
+        if first and (operands[-1].shape or operands[-1].dtype is not i64):
+            raise DTypeError(
+                f"the number of the first element must be an i64 scalar, got {operands[-1]}",
+                hint="cast it: `st.astype(n, st.i64)`",
+            )
+        return infer(*(operands[:-1] if first else operands), **attrs)
+
+    return with_first
+
+
+def elements_from(reference: Callable[..., Data]) -> Callable[..., Data]:
+    """The meaning of an op whose operands may end with the number of the first element."""
+
+    def with_first(*operands: Data, first: bool = False, **attrs: Any) -> Data:
+        if not first:
+            return reference(*operands, **attrs)
+        *rest, last = operands
+        begin = int(last)
+        if "shape" in attrs:
+            shape = attrs.pop("shape")
+            return reference(*rest, shape=(begin + math.prod(shape),), **attrs)[begin:].reshape(shape)
+        seed, stream, counter, *given = rest
+        shape = given[0].shape
+        longer = [np.concatenate([np.ones(begin), one.reshape(-1)]) for one in given]
+        return reference(seed, stream, counter, *longer)[begin:].reshape(shape)
+
+    return with_first
+
+
 def _infer_permutation(seed: TensorType, stream: TensorType, counter: TensorType, n: int) -> TensorType:
     check_key("permutation", seed, stream, counter)
     return TensorType(i64, (n,))
@@ -196,9 +136,13 @@ _WHY = "random draws do not depend on floats"
 def _random(name: str, cases: list[dict[str, Any]], p: Any = None, **fields: Any) -> Primitive:
     more = () if p is None else (np.array(p, np.float32),)
     more_types = () if p is None else (TensorType(f32),)
+    samples = [Sample((*_KEY, *more), case) for case in cases]
+    if "kind" not in fields:
+        samples += [Sample((*_KEY, *more, np.array(7, np.int64)), {**case, "first": True}) for case in cases[:1]]
+        fields["infer"], fields["reference"] = from_first(fields["infer"]), elements_from(fields["reference"])
     return primitive(
         name=name,
-        samples=[Sample((*_KEY, *more), case) for case in cases],
+        samples=samples,
         bad=[BadSample((*_BAD_KEY, *more_types), DTypeError, "the stream is an i64 scalar", cases[0])],
         why_not_differentiable=_WHY,
         **{"kind": "random", "expensive": True, **fields},
@@ -209,20 +153,24 @@ _SHAPES: list[Shape] = [(2, 3), (), (0, 4), (9,)]
 _FLOAT_CASES: list[dict[str, Any]] = [{"shape": shape, "dtype": dtype} for dtype in (f32, f64) for shape in _SHAPES]
 
 _bits_op = _random(
-    "random_bits", [{"shape": shape} for shape in _SHAPES], infer=_infer_bits, reference=_bits, doc="Random u32 words."
+    "random_bits",
+    [{"shape": shape} for shape in _SHAPES],
+    infer=_infer_bits,
+    reference=philox.bits,
+    doc="Random u32 words.",
 )
 _uniform_op = _random(
     "uniform",
     _FLOAT_CASES,
     infer=_infer_floats("uniform"),
-    reference=_uniform,
+    reference=philox.uniform,
     doc="Floats spread evenly over [0, 1).",
 )
 _normal_op = _random(
     "normal",
     _FLOAT_CASES,
     infer=_infer_floats("normal"),
-    reference=_normal,
+    reference=philox.normal,
     doc="Floats from the standard normal distribution.",
 )
 _bernoulli_op = _random(
@@ -230,14 +178,14 @@ _bernoulli_op = _random(
     [{"shape": shape} for shape in _SHAPES],
     0.3,
     infer=_infer_bernoulli,
-    reference=_bernoulli,
+    reference=philox.bernoulli,
     doc="True with probability p.",
 )
 _permutation_op = _random(
     "permutation",
     [{"n": 1}, {"n": 10}, {"n": 0}],
     infer=_infer_permutation,
-    reference=_permutation,
+    reference=philox.permutation,
     doc="0 .. n - 1 in random order.",
     kind="shuffle",
     expensive=False,
@@ -252,6 +200,20 @@ def key_of(generator: Any) -> list[Array]:
     if generator is not None and not hasattr(type(generator), "__staged_generator__"):
         raise dtype_error(f"a generator is a `st.random.Generator`, got {article(type(generator).__name__)}")
     return [cast(part, i64) for part in current_context().next_random(generator)]
+
+
+def drawn(op: Primitive, operands: Sequence[Array], shape: Shape, shard: int | None, **attrs: Any) -> Array:
+    """Elements of `shape`; with `shard`, the part of this rank of a draw that is as many times larger along that axis
+    as there are ranks.
+    """
+    if shard is None:
+        return bind(op, operands, shape=shape, **attrs)
+    axis = axis_of(shard, len(shape), op.name)
+    if axis == 0:
+        return bind(op, [*operands, rank() * size_number(product(shape))], shape=shape, first=True, **attrs)
+    count = static_ranks()
+    whole = (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
+    return part_of(bind(op, operands, shape=whole, **attrs), axis, count)
 
 
 def check_parameters(holds: Callable[..., Any], message: str, *parameters: Any) -> None:
@@ -282,23 +244,33 @@ def draw_shape(name: str, shape: Any, *parameters: Any) -> Shape:
 
 
 @public("random.bits")
-def bits(shape: Any = (), *, generator: Any = None) -> Array:
-    """Random u32 words of `shape`, from `generator` or the default one."""
-    return bind(_bits_op, key_of(generator), shape=static_shape(shape, "random.bits"))
+def bits(shape: Any = (), *, generator: Any = None, shard: int | None = None) -> Array:
+    """Random u32 words of `shape`, from `generator` or the default one. `shard` is that of `uniform`."""
+    return drawn(_bits_op, key_of(generator), static_shape(shape, "random.bits"), shard)
 
 
 @public("random.uniform")
 def uniform(
-    shape: Any = (), *, low: Option = 0.0, high: Option = 1.0, dtype: Any = f32, generator: Any = None
+    shape: Any = (),
+    *,
+    low: Option = 0.0,
+    high: Option = 1.0,
+    dtype: Any = f32,
+    generator: Any = None,
+    shard: int | None = None,
 ) -> Array:
     """Floats spread evenly over [low, high), of `shape`, from `generator` or the default one.
 
     The same numbers in eager mode and every back end (f64 with other bounds than 0 and 1: to the last bit but one).
+
+    With `shard`, an axis, the result is local: the part of this rank of a larger draw, which the ranks share along that
+    axis. Without it all ranks draw the same numbers, except for rows of sharded `st.batches`: if axis 0 is that of the
+    batch, each rank draws the numbers of its rows.
     """
     wanted = check_dtype(dtype)
     computed = f32 if wanted.is_half else wanted
     check_parameters(lambda low, high: low <= high, "random.uniform: low is at most high", low, high)
-    draw = bind(_uniform_op, key_of(generator), shape=draw_shape("uniform", shape, low, high), dtype=computed)
+    draw = drawn(_uniform_op, key_of(generator), draw_shape("uniform", shape, low, high), shard, dtype=computed)
     numbers = is_number(low) and is_number(high)
     if not (numbers and (low, high) == (0.0, 1.0)):
         # In f64 the product of two f32 is exact, so that a fused multiply-add gives the same bits as two operations.
@@ -328,33 +300,44 @@ def _before(high: float, dtype: DType) -> Any:
 
 
 @public("random.normal")
-def normal(shape: Any = (), *, mean: Option = 0.0, std: Option = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+def normal(
+    shape: Any = (),
+    *,
+    mean: Option = 0.0,
+    std: Option = 1.0,
+    dtype: Any = f32,
+    generator: Any = None,
+    shard: int | None = None,
+) -> Array:
     """Floats from the normal distribution with the given mean and standard deviation, of `shape`, from `generator` or
     the default one.
 
-    Back ends agree within 4 ulp, since their logarithms and sines differ.
+    Back ends agree within 4 ulp, since their logarithms and sines differ. `shard` is that of `uniform`.
     """
     wanted = check_dtype(dtype)
     check_parameters(lambda std: std >= 0, "random.normal: std is at least 0", std)
-    draw = bind(_normal_op, key_of(generator), shape=draw_shape("normal", shape, mean, std), dtype=wanted)
+    draw = drawn(_normal_op, key_of(generator), draw_shape("normal", shape, mean, std), shard, dtype=wanted)
     if not (is_number(std) and std == 1):
         draw = draw * as_array(std, wanted)
     return draw if is_number(mean) and mean == 0 else draw + as_array(mean, wanted)
 
 
 @public("random.bernoulli")
-def bernoulli(p: Option = 0.5, shape: Any = None, *, generator: Any = None) -> Array:
+def bernoulli(p: Option = 0.5, shape: Any = None, *, generator: Any = None, shard: int | None = None) -> Array:
     """Bools that are true with probability `p`, of `shape`, from `generator` or the default one. JAX `bernoulli`.
 
-    `p` is a number, or an array of probabilities that is broadcast to `shape`, by default its own shape.
+    `p` is a number, or an array of probabilities that is broadcast to `shape`, by default its own shape. `shard` is
+    that of `uniform`.
     """
     chance = as_array(p, f32)
     check_parameters(lambda p: (p >= 0) & (p <= 1), "random.bernoulli: a probability is between 0 and 1", p)
     wanted = chance.shape if shape is None else static_shape(shape, "random.bernoulli")
     if not chance.shape:
-        return bind(_bernoulli_op, [*key_of(generator), chance], shape=wanted)
+        return drawn(_bernoulli_op, [*key_of(generator), chance], wanted, shard)
     chances = cast(chance, f32)
-    return uniform(wanted, generator=generator) < (chances if shape is None else broadcast_to(chances, wanted))
+    return uniform(wanted, generator=generator, shard=shard) < (
+        chances if shape is None else broadcast_to(chances, wanted)
+    )
 
 
 def bernoulli_of(seed: Array, stream: Array, counter: Array, p: float, shape: Shape) -> Array:
@@ -411,11 +394,11 @@ def _of_three_words(key: list[Array], shape: Shape, span: Array) -> Array:
     The long multiplication of numbers of 32-bit digits.
     """
     words = cast(bind(_bits_op, key, shape=(*shape, 3)), u64)
-    low, high = span & _LOW, bitwise_right_shift(span, 32)
+    low, high = span & LOW_WORD, bitwise_right_shift(span, 32)
     digits, parts, carry = [words[..., place] for place in range(3)], [], as_array(0, u64)
     for digit in digits:
         product = digit * low + carry
-        parts.append(product & _LOW)
+        parts.append(product & LOW_WORD)
         carry = bitwise_right_shift(product, 32)
     top = as_array(0, u64)
     for digit, part in zip(digits, [*parts[1:], carry], strict=True):

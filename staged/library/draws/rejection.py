@@ -27,7 +27,15 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError
 from staged.ir.types import DType, Shape, TensorType, f32, f64, i64
-from staged.library.draws.random import check_key, check_parameters, draw_shape, key_of, philox, unit_f64
+from staged.library.draws.philox import philox, unit_f64
+from staged.library.draws.random import (
+    check_key,
+    check_parameters,
+    draw_shape,
+    elements_from,
+    from_first,
+    key_of,
+)
 from staged.library.elementwise.activations import sigmoid, softmax
 from staged.library.special.gamma_functions import digamma
 from staged.ops.array import Array
@@ -273,13 +281,18 @@ def _draws(
         kind="random",
         expensive=True,
         vector="never",
-        infer=infer,
-        reference=reference,
+        infer=from_first(infer),
+        reference=elements_from(reference),
         samples=[Sample((*_KEY, *case), dtypes=(f64,), differentiate=()) for case in arrays],
         bad=[BadSample(wrong, DTypeError, "parameters of f64")],
         doc=doc,
         **fields,
     )
+
+
+def _gamma_vjp(ct: Array, y: Array, *operands: Array, first: bool = False) -> list[Any]:
+    found: list[Any] = [None] * len(operands)
+    return [*found[:3], ct * _gamma_slope(operands[3], y), *found[4:]]
 
 
 _gamma_op = _draws(
@@ -289,8 +302,10 @@ _gamma_op = _draws(
     f64,
     "The logarithm of a draw of gamma(alpha), for each alpha: it is a number also where the draw is not. NaN where "
     "alpha is not above 0, or infinite.",
-    vjp=lambda ct, y, seed, stream, counter, alpha: [None, None, None, ct * _gamma_slope(alpha, y)],
-    jvp=lambda tangents, y, operands: None if tangents[3] is None else tangents[3] * _gamma_slope(operands[3], y),
+    vjp=_gamma_vjp,
+    jvp=lambda tangents, y, operands, first=False: (
+        None if tangents[3] is None else tangents[3] * _gamma_slope(operands[3], y)
+    ),
 )
 _poisson_op = _draws(
     "poisson_draw",

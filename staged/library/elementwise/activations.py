@@ -383,11 +383,14 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 @public("dropout")
-def dropout(x: Any, p: Option = 0.5, training: Option = True, *, generator: Any = None) -> Array:
+def dropout(
+    x: Any, p: Option = 0.5, training: Option = True, *, generator: Any = None, shard: int | None = None
+) -> Array:
     """In training, zero each element with probability `p` and scale the others by 1 / (1 - p); else x as it is.
 
     `training` may be a staged bool: then both are in the program. The mask comes from `generator`, by default
-    that of the thread. Source: Srivastava et al., Dropout, 2014.
+    that of the thread. With `shard`, an axis of the local array `x`, the ranks share a mask along that axis. Rows of
+    sharded `st.batches` do not need it. Source: Srivastava et al., Dropout, 2014.
     """
     array = as_float(x)
     if is_number(p) and not 0 <= p <= 1:
@@ -398,7 +401,9 @@ def dropout(x: Any, p: Option = 0.5, training: Option = True, *, generator: Any 
         dropped = zeros_like(array)
     else:
         check_parameters(lambda p: (p >= 0) & (p <= 1), "dropout: a probability is between 0 and 1", p)
-        keep = bernoulli(1.0 - cast(p, f32) if isinstance(p, Array) else 1.0 - p, array.shape, generator=generator)
+        keep = bernoulli(
+            1.0 - cast(p, f32) if isinstance(p, Array) else 1.0 - p, array.shape, generator=generator, shard=shard
+        )
         scale = cast(1.0 / (1.0 - p), array.dtype) if isinstance(p, Array) else 1.0 / (1.0 - p)
         dropped = select(keep, array * scale, zeros_like(array))
     return dropped if is_number(training) else where(training, dropped, array)

@@ -7,8 +7,9 @@ exponentials, m + log(l). With `causal`, blocks of keys that come after all quer
 all of its queries see come first, in a loop of their own that compares no places.
 
 The composites take q (*N, L, E), k (*n, S, E) and v (*n, S, V), then a mask (*n, L or 1, S or 1) if `parts` has an `m`,
-and a seed and a counter if it has an `r`. Axes n are those of N, or have a divisor of their extent: then each element
-is that of so many neighbours. Nothing is repeated in memory.
+and a seed and a counter if it has an `r`. With an `f` follows the number of elements of N on the ranks before this one.
+Axes n are those of N, or have a divisor of their extent: then each element is that of so many neighbours. Nothing is
+repeated in memory.
 
 Sources: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; Rabe and Staats, Self-attention does
 not need O(n^2) memory, 2021; Dao et al., FlashAttention, 2022.
@@ -69,7 +70,8 @@ class _Plan:
         self.nk, self.bk = parted(self.cols, blocks[1], 16, draws)
         self.mask = rest[0] if "m" in parts else None
         self.may_see_nothing = self.mask is not None or self.rows != self.cols and not surely(lambda: self.cols > 0)
-        self.key = rest[-2:] if draws else None
+        self.first = rest[-1] if "f" in parts else None
+        self.key = (rest[:-1] if "f" in parts else rest)[-2:] if draws else None
         (self.q,) = named(scaled_q=self.flat(q, self.nq * self.bq) * self.scale)
         self.k, self.v = self.flat(k, self.nk * self.bk), self.flat(v, self.nk * self.bk)
         if self.mask is not None:
@@ -148,7 +150,8 @@ class _Plan:
         if self.key is None:
             return p
         seed, counter = self.key
-        stream = ((n * self.nq + i) * self.nk + j) + 1
+        head = n if self.first is None else n + self.first
+        stream = ((head * self.nq + i) * self.nk + j) + 1
         kept = bernoulli_of(seed, stream, counter, 1.0 - self.p, p.shape)
         return where(kept, p * (1.0 / (1.0 - self.p)), 0.0)
 

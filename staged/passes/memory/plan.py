@@ -37,12 +37,15 @@ from staged.ir.structure import (
     FRAME_SAVE,
     IF,
     KERNEL,
+    REDUCE_START,
+    REDUCE_WAIT,
     SCOPE,
     SEQUENCE_GET,
     VARIABLE_READ,
 )
 from staged.ir.types import CPU, Device, SequenceType, TensorType
 from staged.ir.views import Branch, Call, Loop
+from staged.passes.memory.buckets import plan_buckets
 from staged.passes.memory.carried_elements import carried_elements
 from staged.passes.memory.frames import join_frames
 from staged.passes.memory.groups import Group, Groups
@@ -336,10 +339,11 @@ class _Planner:
                         self.groups.merge(group, other)
 
     def join_updates(self) -> None:
-        """An array that is changed in part stays where it is: else all of it would be copied."""
+        """An array that is changed in part, or by all ranks, stays where it is: else all of it would be copied."""
         for op in structural_ops(self.function.block):
             inside = op.blocks[0].ops if op.declared is KERNEL else [op]
-            if op.declared in (KERNEL, prims.GPU_FUNC) and any(map(changed_operands, inside)):
+            is_update = op.declared in (KERNEL, prims.GPU_FUNC) and any(map(changed_operands, inside))
+            if is_update or op.declared.kind == "collective" or op.declared in (REDUCE_START, REDUCE_WAIT):
                 for result, operand in self.aliases(op):
                     if is_tensor(op.results[result]):
                         self.groups.try_join(op.results[result], root_of(op.operands[operand]))
@@ -379,9 +383,11 @@ class _Planner:
             loops = plan_shared_loops(self.function, self.live, place, buffers, self.sharing)
         left_over = join_twins(self.function, self.live, place, loops.owned())
         buffers = [buffer for buffer in buffers if buffer not in left_over]
-        placed = loops.outside(buffers)
+        buckets = plan_buckets(self.function, place, loops.owned())
+        placed = buckets.outside(loops.outside(buffers))
         sizes = self.assign_devices(placed)
         loops.settle()
+        buckets.settle()
         # Once it is known where each buffer is.
         peaks = {device: peak(buffer for buffer in placed if buffer.device == device) for device in (CPU, *sizes)}
         most = peaks.pop(CPU)
@@ -390,7 +396,7 @@ class _Planner:
             locals_ = [buffer for buffer in buffers if buffer.kind == "arena"]
             for buffer in locals_:
                 buffer.kind = "local"
-            unions = assign_unions([buffer for buffer in locals_ if buffer.device == CPU])
+            unions = assign_unions(buckets.outside([buffer for buffer in locals_ if buffer.device == CPU]))
             arena_bytes, local_bytes, sizes = 0, sizes, {}
         return Plan(
             place,
@@ -414,6 +420,7 @@ class _Planner:
             addressed=frozenset(self.addressed),
             shared=loops.shared,
             unfilled=loops.unfilled,
+            buckets={op: region.parts for op, region in buckets.regions.items()},
         )
 
     def assign_devices(self, buffers: list[Buffer]) -> dict[Device, int]:

@@ -13,6 +13,7 @@ from staged.ir.structure import FOR
 from staged.ir.trips import trip_count
 from staged.ir.types import CPU, Device
 from staged.ir.views import Loop
+from staged.passes.memory.buckets import is_in_bucket
 from staged.passes.memory.groups import Group, Groups
 from staged.passes.memory.offsets import merged
 
@@ -49,6 +50,8 @@ def _join_slot(op: Op, result: Value, value: Value, groups: Groups, devices: Map
     group = groups.of.get(root_of(value))
     if group is None or group.buffer is not None or group.variable is not None:
         return None
+    if any(is_in_bucket(each) for each in group.values):
+        return None  # the arrays of one message are adjacent, and slots are not
     device, size = devices.get(result, CPU), value.tensor.nbytes
     if device != CPU and size % DEVICE_MULTIPLE:
         return None

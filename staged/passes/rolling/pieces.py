@@ -162,6 +162,6 @@ class _Comparison:
 def may_be_family(row: tuple[VariableRef, ...]) -> bool:
     """Return whether Variables differ in nothing but what they hold, and each comes once."""
     first = row[0]
-    facts = [(ref.type, ref.outer, ref.device, ref.purpose, ref.part, ref.is_complex) for ref in row]
+    facts = [(ref.type, ref.outer, ref.device, ref.purpose, ref.part, ref.is_complex, ref.local) for ref in row]
     is_plain = not first.part and not first.members and not first.type.dtype.is_complex
     return is_plain and facts.count(facts[0]) == len(row) == len(set(row))

@@ -152,12 +152,16 @@ def _targets(ops: Iterable[Op], kind: str) -> set[VariableRef]:
 
 
 def _may_stop(op: Op) -> bool:
+    return any(effect.kind in ("io", "fail") for inner in walk_op(op) for effect in inner.effects)
+
+
+def _is_ordered(op: Op) -> bool:
     return any(effect.is_ordered for inner in walk_op(op) for effect in inner.effects)
 
 
 def _may_move(early: Sequence[Op], ops: Sequence[Op]) -> bool:
     """Return whether some of the ops may come before the others."""
-    if any(_may_stop(op) for op in early) or _targets(early, "write"):
+    if any(_is_ordered(op) for op in early) or _targets(early, "write"):
         return False
     written: set[VariableRef] = set()
     for op in ops:

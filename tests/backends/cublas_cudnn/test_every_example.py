@@ -23,6 +23,7 @@ from examples.gaussian_process import regress
 from examples.gpt2 import train as gpt2
 from examples.gpt2.model import GPT2, Config
 from examples.gpt2.tokens import Characters
+from examples.heat import invert
 from examples.kalman_mpc import control
 from examples.mnist import models, python_loop
 from examples.mnist import train as mnist
@@ -118,6 +119,11 @@ def level_by_level() -> Any:
     return batched.train(*levels[:7], table, 1, 0.05, 0, levels.widest, levels.largest, 30, hidden=4, **F64)
 
 
+def conductivity() -> Any:
+    start, truth = invert.rod()
+    return invert.invert(start, invert.measure(start, truth), np.full(invert.CELLS, 0.25), 1, 0.01)
+
+
 CASES: dict[str, Callable[[], Any]] = {
     "char_lstm": lambda: characters(model=CharLSTM),
     "char_rnn": characters,
@@ -128,6 +134,7 @@ CASES: dict[str, Callable[[], Any]] = {
     ),
     "gpt2: train": training_of_gpt2,
     "gpt2: generate": writing_of_gpt2,
+    "heat": conductivity,
     "kalman_mpc": lambda: control.control(*control.start()),
     "mnist": lambda: mnist.train(*digits(32), *digits(16), 1, 0.02, 0, model="mlp", batch=16),
     "mnist: loop in Python": step_by_step,

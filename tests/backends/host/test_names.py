@@ -13,6 +13,7 @@ import pytest
 
 import staged as st
 from staged.backends.host.standalone import main
+from staged.backends.host.standalone.main_ranks import CORES_OF_RANK, RANKS
 from staged.backends.host.standalone.main_text import ARRAYS, CORES, DEVICES, ENDING, FLAGS, FOLDER, NUMBERS, SET_SIZE
 from staged.backends.host.standalone.npy import NPY_SIZES, NPY_TEXT
 from staged.backends.host.standalone.words import TARGETS, TO_COMPILERS
@@ -133,7 +134,8 @@ def test_a_function_with_a_name_of_the_headers_or_of_main_is_exported(function: 
 
 
 def test_the_words_of_main_are_those_of_its_text() -> None:
-    text = "\n".join((ENDING, FLAGS, *NUMBERS.values(), ARRAYS, DEVICES, CORES, FOLDER, NPY_TEXT, NPY_SIZES, SET_SIZE))
+    texts = ENDING, FLAGS, *NUMBERS.values(), ARRAYS, DEVICES, CORES, FOLDER, NPY_TEXT, NPY_SIZES, SET_SIZE, RANKS, CORES_OF_RANK
+    text = re.sub(r"^[@!+-]+", "", "\n".join(texts), flags=re.MULTILINE)
     functions = re.findall(r"^(?:__attribute__.*)?static [^=;{]*?(\w+)\(", text, re.MULTILINE)
     variables = re.findall(r"^static [^=;({]*?(\w+)(?:\[.*)?(?: =.*)?;", text, re.MULTILINE)
     types = re.findall(r"^} (\w+);", text, re.MULTILINE)

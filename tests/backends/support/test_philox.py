@@ -10,7 +10,7 @@ import pytest
 
 from staged.ir.machine import PORTABLE, Machine
 from staged.ir.types import f32, f64
-from staged.library.draws import random
+from staged.library.draws import philox
 from tests.backends.support.harness import C_NAMES, NUMPY, Array, compiled, machines, pointer, program, ulps
 from tests.ops.test_random import KNOWN
 
@@ -94,7 +94,7 @@ def test_known_answers(lib: ctypes.CDLL, counter: list[int], key: list[int], ans
 
 @pytest.mark.parametrize("key", KEYS)
 def test_words(lib: ctypes.CDLL, key: tuple[int, int, int]) -> None:
-    expected = random.words(*key, 256)
+    expected = philox.words(*key, 256)
     assert np.array_equal(draw(lib, "scalar_st_random_bits", "u32", key, 256), expected)
     assert np.array_equal(draw(lib, "vector_st_random_bits_u32v", "u32", key, 256), expected)
     # vectors that start inside a block
@@ -105,7 +105,7 @@ def test_blocks_count_modulo_32_bits(lib: ctypes.CDLL) -> None:
     first = 4 * (2**32 - 1)
     for name in ("scalar_st_random_bits", "vector_st_random_bits_u32v"):
         words = draw(lib, name, "u32", (7, 2, 5), 64, first)
-        assert np.array_equal(words[4:], random.words(7, 2, 5, 60)), name
+        assert np.array_equal(words[4:], philox.words(7, 2, 5, 60)), name
 
 
 @pytest.mark.parametrize("kind", ["scalar", "vector"])
@@ -113,7 +113,7 @@ def test_blocks_count_modulo_32_bits(lib: ctypes.CDLL) -> None:
 def test_uniform(lib: ctypes.CDLL, key: tuple[int, int, int], kind: str) -> None:
     suffix = "v" if kind == "vector" else ""
     for dtype, name in ((f32, "f32"), (f64, "f64")):
-        expected = reference(random._uniform, key, (256,), dtype)
+        expected = reference(philox.uniform, key, (256,), dtype)
         for first in (0, 8, 1):
             got = draw(lib, f"{kind}_st_uniform_{name}{suffix}", name, key, 192, first)
             assert got.tobytes() == expected[first : first + 192].tobytes(), f"{name} from {first}"
@@ -122,7 +122,7 @@ def test_uniform(lib: ctypes.CDLL, key: tuple[int, int, int], kind: str) -> None
 @pytest.mark.parametrize("key", KEYS)
 def test_normal(lib: ctypes.CDLL, key: tuple[int, int, int]) -> None:
     for dtype, name in ((f32, "f32"), (f64, "f64")):
-        expected = reference(random._normal, key, (8192,), dtype)
+        expected = reference(philox.normal, key, (8192,), dtype)
         scalar = draw(lib, f"scalar_st_normal_{name}", name, key, 8192)
         assert float(ulps(scalar, expected).max()) <= 4.0
         for first in (0, 8, 1, 2):
@@ -133,7 +133,7 @@ def test_normal(lib: ctypes.CDLL, key: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 1.0])
 def test_bernoulli(lib: ctypes.CDLL, p: float) -> None:
     key = (7, 2, 5)
-    expected = reference(random._bernoulli, key, np.array(p, np.float32), (256,))
+    expected = reference(philox.bernoulli, key, np.array(p, np.float32), (256,))
     for name in ("bernoulli", "bernoulli_vector"):
         got = np.empty(256, np.int32)
         getattr(lib, name)(pointer(got), *(ctypes.c_int64(value) for value in (256, *key)), ctypes.c_float(p))
@@ -145,9 +145,9 @@ def test_permutation(lib: ctypes.CDLL, n: int) -> None:
     key = (7, 2, 5)
     got = np.empty(n, np.int64)
     lib.permutation(pointer(got), *(ctypes.c_int64(value) for value in (n, *key)))
-    assert np.array_equal(got, reference(random._permutation, key, n))
+    assert np.array_equal(got, reference(philox.permutation, key, n))
 
 
 def test_a_wrong_round_is_noticed() -> None:
     wrong = library(PORTABLE, ("k1 += 0xbb67ae85u", "k1 += 0xbb67ae84u"))
-    assert not np.array_equal(draw(wrong, "scalar_st_random_bits", "u32", (7, 2, 5), 64), random.words(7, 2, 5, 64))
+    assert not np.array_equal(draw(wrong, "scalar_st_random_bits", "u32", (7, 2, 5), 64), philox.words(7, 2, 5, 64))

@@ -135,8 +135,8 @@ MUTANTS = (
     Mutant(
         "all blocks drop the same shares",
         "library.sequences.attention:_Plan.dropped",
-        "(n * self.nq + i) * self.nk + j",
-        "n",
+        "(head * self.nq + i) * self.nk + j",
+        "head",
         (TESTS, "-k", "keeps_the_mean"),
     ),
     Mutant(

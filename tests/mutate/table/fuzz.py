@@ -17,15 +17,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the float after a half is that of f32, rounded back to the half",
         "ops.halves:_MOVING",
-        Text('"nextafter pad random.choice random.trunc'),
-        '"pad random.choice random.trunc',
+        Text("nextafter pad random.choice random.trunc"),
+        "pad random.choice random.trunc",
         ("tests/ops/test_halves.py::test_the_half_after_each_half_is_numpys",),
     ),
     Mutant(
         "elements of an array of halves are chosen as f32",
         "ops.halves:_MOVING",
-        Text('"nextafter pad random.choice random.trunc'),
-        '"nextafter pad random.trunc',
+        Text("nextafter pad random.choice random.trunc"),
+        "nextafter pad random.trunc",
         ("tests/ops/test_halves.py::test_chosen_elements_keep_their_dtype",),
     ),
     Mutant(

@@ -110,7 +110,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "half parameters are updated in half precision",
         "optim.optimizer:Optimizer._step_all",
-        "grad, param = st.astype(grad, st.f32), _Widened(param)",
+        "grad, param = st.astype(grad, st.f32), Widened(param)",
         "pass",
         ("tests/optim/test_grad_scaler.py::test_half_parameters_step_as_f32_rounded_once",),
     ),

@@ -46,10 +46,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "The key of a program leaves the names of results out",
         "ir.fingerprint:_Parts.function",
-        "(function.name, tuple([(v.name, str(v.type), v.outer, str(v.device)) for v in function.variables]), "
-        "function.param_paths, function.result_paths, tuple(map(str, function.param_devices)))",
-        "(function.name, tuple([(v.name, str(v.type), v.outer, str(v.device)) for v in function.variables]), "
-        "function.param_paths, tuple(map(str, function.param_devices)))",
+        "(function.name, tuple([(v.name, str(v.type), v.outer, str(v.device), v.local) for v in function.variables]), "
+        "function.param_paths, function.result_paths, tuple(map(str, function.param_devices)), function.local_params)",
+        "(function.name, tuple([(v.name, str(v.type), v.outer, str(v.device), v.local) for v in function.variables]), "
+        "function.param_paths, tuple(map(str, function.param_devices)), function.local_params)",
         (KEYS,),
     ),
     Mutant(

@@ -163,6 +163,7 @@ _ENDINGS = {
 def _ending(row: Row) -> str:
     first = row.first
     role = "OUTPUT" if first.part or first.role == "output" else "STATE" if is_written(first) else "INPUT"
+    role += " | NPY_LOCAL" if first.is_local else ""
     file = c_string(first.file) if first.file else "NULL"
     key = c_string(row.path) if first.file == WEIGHTS and row.flag != row.path else "NULL"
     ending = f"NPY_{role}, {file}, {key}"

@@ -67,7 +67,8 @@ def entry_names(artifact: Artifact) -> list[str]:
     """The functions of a program that others call."""
     name = artifact.name
     teams = [f"{name}_team_create", f"{name}_team_destroy"] if artifact.threads != 1 else []
-    return [name, *teams, *([f"{name}_release"] if artifact.grows else [])]
+    ranks = [f"{name}_set_communicator", f"{name}_set_communicator_f"] if artifact.has_ranks else []
+    return [name, *teams, *([f"{name}_release"] if artifact.grows else []), *ranks]
 
 
 def _renamed(entry: str, suffix: str) -> str:
@@ -115,7 +116,13 @@ def dispatch_source(artifact: Artifact) -> str:
             )
         w.line("return has_v3 && has_v4 ? 4 : has_v3 ? 3 : 1;")
         w.line("#endif")
-    for declared, entry, values, gives in _signatures(artifact):
+    signatures = _signatures(artifact)
+    of_ranks = signatures[-2:] if artifact.has_ranks else []
+    for signature in signatures:
+        declared, entry, values, gives = signature
+        if signature in of_ranks[:1]:
+            w.line()
+            w.line("#ifdef ST_MPI")
         for suffix in suffixes:
             w.line()
             w.line(declared.format(name=_renamed(entry, suffix)) + ";")
@@ -126,6 +133,8 @@ def dispatch_source(artifact: Artifact) -> str:
             for label, suffix in (("case 4", "v4"), ("case 3", "v3"), ("default", "portable")):
                 call = f"{_renamed(entry, suffix)}({values});"
                 w.line(f"{label}: return {call}" if gives else f"{label}: {call} break;")
+    if of_ranks:
+        w.line("#endif")
     return str(w)
 
 
@@ -139,6 +148,9 @@ def _signatures(artifact: Artifact) -> list[tuple[str, str, str, bool]]:
         found.append(("void {name}(struct st_team *team)", f"{name}_team_destroy", "team", False))
     if artifact.grows:
         found.append(("void {name}(void *arena)", f"{name}_release", "arena", False))
+    if artifact.has_ranks:
+        found.append(("void {name}(MPI_Comm comm)", f"{name}_set_communicator", "comm", False))
+        found.append(("void {name}(MPI_Fint comm)", f"{name}_set_communicator_f", "comm", False))
     return found
 
 

@@ -6,10 +6,12 @@ Tested by `tests/backends/test_export.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import cache
 
 from staged.backends.host.parameter_sizes import Sizes
 from staged.backends.host.standalone.arrays import arrays_of, flag_names
+from staged.backends.host.standalone.main_ranks import CORES_OF_RANK, RANKS, thread_level
 from staged.backends.host.standalone.main_text import ARRAYS, CORES, DEVICES, ENDING, FLAGS, FOLDER, NUMBERS, SET_SIZE
 from staged.backends.host.standalone.npy import with_lines
 from staged.backends.host.standalone.weights import filed
@@ -17,6 +19,7 @@ from staged.base.artifact import Artifact, Parameter
 from staged.code.expr import Expr, Infix, Literal, Name
 from staged.code.extents import size_expr
 from staged.code.support.library import render
+from staged.code.support.ranks import MPI_INCLUDE
 from staged.code.writer import Writer, c_string
 from staged.ir.sizes import Dim, Extent
 from staged.ir.types import DTYPES, INTEGER_DTYPES, shape_text, u64
@@ -43,11 +46,12 @@ _LOCALS = frozenset(
 )
 """The names that `main` itself declares."""
 _AT_THE_TOP = frozenset(
-    """allocate allocate_results bool_flag finish_output flag flags free_on_devices give_up given integer_flag
-    needed npy_array npy_count npy_describe npy_elements npy_extent npy_find npy_free npy_get npy_item npy_item_at
-    npy_make_bools npy_name npy_problem npy_read npy_read_header npy_role npy_row npy_set npy_size npy_size_of
-    npy_sizes npy_take_sizes npy_write on_interrupt own_folder owned parse_flags paths program read_arrays real_flag
-    send_arrays set_size set_sizes show_help stop unsigned_flag usable_cores value_of write_results""".split()
+    """allocate allocate_results begin_message begin_ranks bool_flag end_all_ranks end_ranks finish_output flag flags
+    free_on_devices gather give_up given integer_flag needed npy_array npy_count npy_describe npy_elements
+    npy_extent npy_find npy_free npy_get npy_item npy_item_at npy_make_bools npy_name npy_parts npy_problem npy_rank
+    npy_ranks npy_read npy_read_header npy_role npy_row npy_set npy_size npy_size_of npy_sizes npy_take_sizes
+    npy_write on_interrupt own_folder owned parse_flags paths program rank_count read_arrays real_flag send_arrays
+    set_size set_sizes show_help stop this_rank unsigned_flag usable_cores value_of write_results""".split()
 )
 """The functions, variables and types of its text."""
 _ON_DEVICES = frozenset("check to_device from_device free_on_device".split())
@@ -66,7 +70,8 @@ def flag_rows(artifact: Artifact, many_threads: bool = False) -> Iterator[tuple[
         first = row.first
         if not first.part and first.role != "output":
             default = f" (default: {first.file})" if first.file else ""
-            yield row.flag, f"{first.dtype} {shape_text(first.shape)}, a .npy file{default}{row.layers}"
+            of_rank = " of each rank" if first.is_local and artifact.has_ranks else ""
+            yield row.flag, f"{first.dtype} {shape_text(first.shape)}{of_rank}, a .npy file{default}{row.layers}"
     yield from _flags_of_numbers(artifact, many_threads)
 
 
@@ -98,13 +103,19 @@ def main_source(artifact: Artifact, device_text: str = "", many_threads: bool = 
     halves = {p.dtype for p in artifact.parameters if p.scalar and p.role == "input" and DTYPES[p.dtype].is_half}
     _, conversions = render(f"{half}_from_f64" for half in halves)
     headers = ["errno", "fcntl", "float", *(["sched"] if many_threads else []), *_HEADERS]
-    for header in sorted({*headers, "math", "string"}) if halves else headers:
+    headers += ["math"] if halves else []
+    headers += ["time"] if artifact.has_ranks else []
+    for header in sorted(headers) if halves or artifact.has_ranks else headers:
         w.line(f"#include <{header}.h>")
+    if artifact.has_ranks:
+        w.text(MPI_INCLUDE)
     w.line()
     w.line(f'#include "{name}_arrays.h"')
     if filed(artifact):
         w.line(f'#include "{name}_weights.h"')
-    w.text(ENDING)
+    if artifact.has_ranks:
+        w.text(RANKS.replace("NAME", name).replace("LEVEL", thread_level(artifact)))
+    w.text(with_lines(ENDING, artifact.has_ranks))
     w.section("flags")
     _write_table(w, artifact, many_threads)
     sizes = Sizes(name, artifact.parameters)
@@ -114,13 +125,13 @@ def main_source(artifact: Artifact, device_text: str = "", many_threads: bool = 
     if halves:
         w.text(conversions)
     w.section("arrays")
-    w.text(ARRAYS)
+    w.text(with_lines(ARRAYS, has_local(artifact)))
     if sizes.fields:
         _write_sizes(w, sizes)
     if filed(artifact):
         w.text(FOLDER)
     if many_threads:
-        w.text(CORES)
+        w.text(CORES_OF_RANK if artifact.has_ranks else CORES)
     if device_text:
         w.text(device_text)
         w.text(DEVICES)
@@ -158,6 +169,11 @@ def _number_functions(artifact: Artifact) -> list[str]:
     if has_state or artifact.recursive or artifact.threads != 1:
         used.add("integer_flag")
     return [text for name, text in NUMBERS.items() if used and (name in used or name == "needed")]
+
+
+def has_local(artifact: Artifact) -> bool:
+    """True for a program with arrays that may differ between ranks."""
+    return any(row.first.is_local for row in arrays_of(artifact))
 
 
 def is_number(parameter: Parameter) -> bool:
@@ -206,14 +222,24 @@ def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: 
         w.line('number = open("/dev/null", O_RDONLY);')
     with w.block("if (number >= 0)"):
         w.line("(void)close(number);")
+    ranks = artifact.has_ranks
+    if ranks:
+        w.line("begin_ranks(&argc, &argv);")
+    if has_local(artifact):
+        w.line("npy_rank = this_rank;")
+        w.line("npy_ranks = rank_count;")
     with w.block("if (parse_flags(argc, argv))"):
-        w.line("show_help();")
+        with w.block("if (this_rank == 0)") if ranks else nullcontext():
+            w.line("show_help();")
         w.line("finish_output();")
+        if ranks:
+            w.line("end_ranks();")
         w.line("return 0;")
     w.line(f"static {name}_args args;")
     w.line("static st_host host;")
     w.line("host.stop = &stop;")
-    w.line("host.live = isatty(STDOUT_FILENO);  // progress bars: on a terminal only")
+    first = "this_rank == 0 && " if ranks else ""  # the rank that writes to the terminal and to the folder
+    w.line(f"host.live = {first}isatty(STDOUT_FILENO);  // progress bars: on a terminal only")
     for parameter in artifact.parameters:
         if is_number(parameter):
             _write_number(w, parameter, names[parameter.place])
@@ -226,9 +252,8 @@ def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: 
         )
     w.line('const char *const out = given("out");')
     w.line("struct stat folder;")
-    with w.block(
-        "if (out != NULL && (stat(out, &folder) != 0 || !S_ISDIR(folder.st_mode) || access(out, W_OK | X_OK) != 0))"
-    ):
+    wrong = "stat(out, &folder) != 0 || !S_ISDIR(folder.st_mode) || access(out, W_OK | X_OK) != 0"
+    with w.block(f"if ({first}out != NULL && ({wrong}))"):
         w.line('give_up(1, "--out: %s is no folder that can be written", out);')
     w.line("read_arrays(&args);")
     if has_sizes:
@@ -250,14 +275,21 @@ def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: 
     w.line(f"const int error = {name}(&args, arena, &host);")
     w.line("(void)fflush(stdout);")
     with w.block("if (error != ST_OK)"):
+        if ranks:
+            w.line("begin_message();")
         if artifact.sites:
             w.line('const char *const place = host.error_site < 0 ? "" : places[host.error_site];')
             w.line('fprintf(stderr, "%s%s%s\\n", place, *place ? ": " : "", host.message);')
         else:
             w.line('fprintf(stderr, "%s\\n", host.message);')
+        if ranks:
+            w.line("end_all_ranks(error == ST_INTERRUPTED ? 130 : 1);")
     if has_device_arrays:
         w.line("free_on_devices(&args, out != NULL && error == ST_OK);")
-    with w.block("if (out != NULL && error == ST_OK)"):
+    needed = "out != NULL && error == ST_OK"
+    if ranks:  # all of them write what is local
+        needed = "out != NULL" if has_local(artifact) else "this_rank == 0 && out != NULL"
+    with w.block(f"if ({needed})"):
         w.line("write_results(out, &args);")
     if artifact.threads != 1:
         w.line(f"{name}_team_destroy(host.team);")
@@ -266,6 +298,11 @@ def _write_main(w: Writer, artifact: Artifact, threads: str, has_device_arrays: 
         w.line("npy_free(&owned[i]);")
     if filed(artifact):
         w.line(f"{name}_weights_free(weights);")
+    if ranks:
+        w.line("finish_output();")
+        w.line("end_ranks();")
+        w.line("return 0;")
+        return
     with w.block("if (error == ST_OK)"):
         w.line("finish_output();")
     w.line("return error == ST_OK ? 0 : error == ST_INTERRUPTED ? 130 : 1;")

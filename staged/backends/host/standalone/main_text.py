@@ -12,12 +12,14 @@ static const char *program;  // what the user calls it
 __attribute__((noreturn, format(printf, 2, 3))) static void give_up(int status, const char *format, ...) {
     va_list values;
     va_start(values, format);
-    (void)fflush(stdout);
+!    (void)fflush(stdout);
+@    begin_message();
     fprintf(stderr, "%s: ", program);
     vfprintf(stderr, format, values);
     fprintf(stderr, "\n");
     va_end(values);
-    exit(status);
+!    exit(status);
+@    end_all_ranks(status);
 }
 
 // Text that could not be printed (a full disk, a closed pipe) is an error, too.
@@ -220,20 +222,56 @@ static void allocate_results(void *args) {
     }
 }
 
+@// The arrays of all ranks, one after another, on rank 0. A replicated array is as it is.
+@static void *gather(const npy_row *row, void *own) {
+@    if (npy_parts(row) == 1) {
+@        return own;
+@    }
+@    unsigned char *all = NULL;
+@#ifdef ST_MPI
+@    const size_t bytes = npy_count(row) * row->item, most = 1 << 30;  // MPI counts in ints
+@    if (this_rank == 0) {
+@        all = allocate(bytes * (size_t)rank_count);
+@        memcpy(all, own, bytes);
+@    }
+@    for (size_t begin = 0; begin < bytes; begin += most) {
+@        const int part = (int)(bytes - begin < most ? bytes - begin : most);
+@        if (this_rank != 0) {
+@            MPI_Send((unsigned char *)own + begin, part, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+@            continue;
+@        }
+@        for (int from = 1; from < rank_count; ++from) {
+@            MPI_Recv(all + (size_t)from * bytes + begin, part, MPI_BYTE, from, 0, MPI_COMM_WORLD,
+@                     MPI_STATUS_IGNORE);
+@        }
+@    }
+@#endif
+@    return all;
+@}
+@
 static void write_results(const char *folder, const void *args) {
     for (int number = 0; number < ST_ARRAYS; ++number) {
         const npy_item item = npy_item_at(st_rows, number);
         if ((item.row->role & NPY_OUTPUT) == 0) {
             continue;
         }
+@        void *const own = npy_get(args, item);
+@        void *const data = gather(item.row, own);
+@        if (this_rank != 0) {
+@            continue;
+@        }
         char path[4096];
         if (snprintf(path, sizeof path, "%s/%s.npy", folder, npy_name(item)) >= (int)sizeof path) {
             give_up(1, "--out: %s is too long a path", folder);
         }
-        const char *const problem = npy_write(path, item.row, npy_get(args, item));
+!        const char *const problem = npy_write(path, item.row, npy_get(args, item));
+@        const char *const problem = npy_write(path, item.row, data);
         if (problem != NULL) {
             give_up(1, "%s: %s", path, problem);
         }
+@        if (data != own) {
+@            free(data);
+@        }
     }
 }
 

@@ -38,7 +38,9 @@ static char npy_problem[512];  // why the last file was refused
 
 // ---- the table of arrays ------------------------------------------------------------------------
 
-enum npy_role { NPY_INPUT = 1, NPY_OUTPUT = 2, NPY_STATE = NPY_INPUT | NPY_OUTPUT };
+-enum npy_role { NPY_INPUT = 1, NPY_OUTPUT = 2, NPY_STATE = NPY_INPUT | NPY_OUTPUT };
++// A local array differs between ranks. Its file has the rows of rank 0 first, then those of rank 1, ...
++enum npy_role { NPY_INPUT = 1, NPY_OUTPUT = 2, NPY_STATE = NPY_INPUT | NPY_OUTPUT, NPY_LOCAL = 4 };
 
 // An array of a program, or those of equal layers: `*` in their name is the number of the layer.
 typedef struct npy_row {
@@ -59,6 +61,14 @@ typedef struct npy_row {
     const char *key;   // its name in the file of weights; NULL: `name`
 } npy_row;
 
++static int64_t npy_rank = 0;
++static int64_t npy_ranks = 1;
++
++// The number of arrays that the file of a row has, one after another: one for each rank if the array is local.
++static int64_t npy_parts(const npy_row *row) {
++    return (row->role & NPY_LOCAL) != 0 ? npy_ranks : 1;
++}
++
 // The array of one layer of a row.
 typedef struct npy_item {
     const npy_row *row;
@@ -136,12 +146,18 @@ typedef struct npy_array {
 // The header of a file with the array of a row, as NumPy writes it, without the spaces behind it; its length.
 static size_t npy_describe(char header[NPY_LONGEST_HEADER], const npy_row *row) {
     char *at = header + sprintf(header, "{'descr': '%s', 'fortran_order': False, 'shape': (", row->descr);
++    if (row->axes == 0 && npy_parts(row) > 1) {
++        at += sprintf(at, "%lld,", (long long)npy_parts(row));
++    }
     for (int axis = 0; axis < row->axes; ++axis) {
         const char *const after = axis + 1 < row->axes ? ", " : row->axes == 1 ? "," : "";
-!        at += sprintf(at, "%lld%s", (long long)row->shape[axis], after);
++        const int64_t parts = axis == 0 ? npy_parts(row) : 1;
+-!        at += sprintf(at, "%lld%s", (long long)row->shape[axis], after);
++!        at += sprintf(at, "%lld%s", (long long)(row->shape[axis] * parts), after);
 @        const npy_size *const size = npy_size_of(row, axis);
 @        at += size != NULL && size->value < 0 ? sprintf(at, "%.200s%s", size->name, after)
-@                : sprintf(at, "%lld%s", (long long)npy_extent(row, axis), after);
+-@                : sprintf(at, "%lld%s", (long long)npy_extent(row, axis), after);
++@                : sprintf(at, "%lld%s", (long long)(npy_extent(row, axis) * parts), after);
     }
     at += sprintf(at, "), }");
     return (size_t)(at - header);
@@ -237,6 +253,10 @@ __attribute__((unused)) static const char *npy_read(const char *path, const npy_
         return NPY_REFUSE("cannot be opened: %s", strerror(errno));
     }
     const char *problem = npy_read_header(file, row);
++    const off_t before = npy_parts(row) > 1 ? (off_t)(npy_count(row) * row->item) * npy_rank : 0;
++    if (problem == NULL && before > 0 && fseeko(file, before, SEEK_CUR) != 0) {
++        problem = NPY_REFUSE("the rows of rank %d cannot be read: %s", (int)npy_rank, strerror(errno));
++    }
     problem = problem != NULL ? problem : npy_elements(file, row->item, npy_count(row), array);
     (void)fclose(file);
     if (problem == NULL && strcmp(row->descr, "|b1") == 0) {
@@ -245,7 +265,8 @@ __attribute__((unused)) static const char *npy_read(const char *path, const npy_
     return problem;
 }
 
-// Write an array of a row; NULL, or why that failed.
+-// Write an array of a row; NULL, or why that failed.
++// Write an array of a row, or the arrays of all ranks if it is local; NULL, or why that failed.
 __attribute__((unused)) static const char *npy_write(const char *path, const npy_row *row, const void *data) {
     char header[NPY_LONGEST_HEADER];
     const int length = (int)npy_describe(header, row);
@@ -256,10 +277,12 @@ __attribute__((unused)) static const char *npy_write(const char *path, const npy
     if (file == NULL) {
         return NPY_REFUSE("cannot be written: %s", strerror(errno));
     }
++    const size_t count = npy_count(row) * (size_t)npy_parts(row);
     errno = 0;
     const bool is_written = fwrite(head, 1, 10, file) == 10 &&
                             fprintf(file, "%s%*s\n", header, padded - length - 1, "") == padded &&
-                            fwrite(data, row->item, npy_count(row), file) == npy_count(row);
+-                            fwrite(data, row->item, npy_count(row), file) == npy_count(row);
++                            fwrite(data, row->item, count, file) == count;
     if (fclose(file) != 0 || !is_written) {
         return NPY_REFUSE("cannot be written: %s", strerror(errno));
     }
@@ -292,6 +315,13 @@ static const char *npy_take_sizes(const char *header, const npy_row *row) {
         shape[axis] = strtoll(at, &end, 10);
         at = end + strspn(end, ", ");
     }
++    if (row->axes > 0 && *at == ')' && npy_parts(row) > 1) {
++        if (shape[0] % npy_parts(row) != 0) {
++            return NPY_REFUSE("%lld ranks cannot share %lld rows evenly", (long long)npy_parts(row),
++                              (long long)shape[0]);
++        }
++        shape[0] /= npy_parts(row);
++    }
     for (int axis = 0; axis < row->axes && *at == ')'; ++axis) {
         npy_size *const size = npy_size_of(row, axis);
         if (size == NULL) {
@@ -321,9 +351,10 @@ def npy_header(name: str, parameters: Sequence[Parameter] = ()) -> str:
     """The text of `NAME_npy.h`."""
     guard = f"STAGED_{name.upper()}_NPY_H"
     sizes = Sizes(name, parameters)
-    text = with_lines(NPY_TEXT, bool(sizes.found))
+    local = any(parameter.is_local for parameter in parameters)
+    text = with_lines(with_lines(NPY_TEXT, local, "+-"), bool(sizes.found))
     if sizes.found:
-        text = text.replace("\nSIZES\n", f"\n{_table_of(sizes)}{NPY_SIZES}\n")
+        text = text.replace("\nSIZES\n", f"\n{_table_of(sizes)}{with_lines(NPY_SIZES, local, '+-')}\n\n")
     return (
         "// Generated by staged: reads and writes .npy files, versions 1.0, 2.0 and 3.0 of NumPy's format.\n"
         f"#ifndef {guard}\n#define {guard}\n"
@@ -352,7 +383,7 @@ def _table_of(sizes: Sizes) -> str:
     return str(w)
 
 
-def with_lines(text: str, keeps: bool) -> str:
-    """A text with the lines that begin with `@`, or with those that begin with `!`."""
-    drops, marks = ("!", "@") if keeps else ("@", "!")
-    return "\n".join(line.removeprefix(marks) for line in text.splitlines() if not line.startswith(drops))
+def with_lines(text: str, keeps: bool, marks: str = "@!") -> str:
+    """A text with the lines that begin with the first of two marks, or with those that begin with the second."""
+    kept, dropped = (marks[0], marks[1]) if keeps else (marks[1], marks[0])
+    return "\n".join(line.removeprefix(kept) for line in text.splitlines() if not line.startswith(dropped))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from staged.backends.host.standalone.main import words_of_main
 
-TARGETS = frozenset("lib example clean split emu Makefile".split())
+TARGETS = frozenset("lib example clean split emu mpi mpi_lib Makefile".split())
 """The targets of the Makefiles for C and for CUDA, and the name of the file."""
 
 TO_COMPILERS = frozenset(
-    "aligned always_inline cold defined format may_alias noinline noreturn optimize unroll unused vector_size".split()
+    "aligned always_inline cold defined format may_alias noinline noreturn optimize unroll unused vector_size "
+    "weak".split()
 )
 """Words of attributes, pragmas and conditions: they would mean something else under `#define NAME st_NAME_v3`."""
 

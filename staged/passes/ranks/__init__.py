@@ -1,0 +1,1 @@
+"""Ranks of an MPI program: replicated and local values, and the messages between ranks."""

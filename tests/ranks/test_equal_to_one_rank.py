@@ -1,0 +1,89 @@
+"""Training on many ranks is that of one rank: f64, networks with AdamW, clipping, a schedule, dropout, accumulation."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ranks import training
+from tests.ranks.jobs import NUMBERS, results_of
+
+NETWORKS = ["mlp", "cnn", "char_lstm", "gpt"]
+ranks = pytest.mark.ranks
+
+
+@cache
+def alone(case: str) -> Any:
+    """What a case computes in a program without ranks."""
+    return getattr(training, f"case_{case}")(sharded=False)
+
+
+def on(ranks: int) -> Any:
+    return results_of("tests.ranks.training", ranks)
+
+
+def has_same_bits(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(has_same_bits(a[name], b[name]) for name in a)
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@ranks
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("count", NUMBERS)
+def test_losses_and_weights_are_those_of_one_rank(count: int, network: str) -> None:
+    expected = alone(network)
+    for found in on(count)[f"case_{network}"]:
+        for name, value in expected.items():
+            assert np.abs(found[name] - value).max() <= 1e-12, name
+
+
+@ranks
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("count", NUMBERS)
+def test_all_ranks_have_the_same_weights(count: int, network: str) -> None:
+    first, *rest = on(count)[f"case_{network}"]
+    assert all(has_same_bits(first, found) for found in rest)
+
+
+@ranks
+@pytest.mark.parametrize("count", NUMBERS)
+def test_batches_masks_and_random_numbers_have_the_bits_of_one_rank(count: int) -> None:
+    expected = alone("samples")
+    for found in on(count)["case_samples"]:
+        wrong = [number for number in range(len(expected)) if not has_same_bits(found[number], expected[number])]
+        assert not wrong
+
+
+@ranks
+@pytest.mark.parametrize("count", NUMBERS)
+def test_rows_left_over_are_padded_with_weight_zero(count: int) -> None:
+    for found in on(count)["case_padded"]:
+        np.testing.assert_allclose(found, alone("padded"), rtol=1e-13)
+
+
+@ranks
+@pytest.mark.parametrize("case", [*NETWORKS, "samples", "padded"])
+def test_one_rank_has_the_bits_of_the_program_without_ranks(case: str) -> None:
+    (found,) = on(1)[f"case_{case}"]
+    assert has_same_bits(found, alone(case))
+
+
+@ranks
+@pytest.mark.full
+@pytest.mark.parametrize("network", ["mlp", "cnn"])
+def test_two_jobs_of_as_many_ranks_have_the_same_bits(network: str) -> None:
+    """Not two calls in a job: MPICH adds in another order after the first messages of a communicator."""
+    again = results_of("tests.ranks.training_again", 3)
+    assert has_same_bits(again[f"case_{network}"][0], on(3)[f"case_{network}"][0])
+
+
+def test_a_program_of_one_rank_has_no_messages() -> None:
+    program = training.train.stage(
+        training.Training(training.Mlp()), training.POINTS, training.VALUES, sharded=True, epochs=1
+    )
+    assert "MPI" not in program.source
+    assert "st_world" not in program.source
