@@ -1,4 +1,4 @@
-"""What `staged doctor` reports about MPI: the compiler, the launcher and the library, and whether they belong together.
+"""Check MPI for `staged doctor`: its compiler, launcher and library, and whether they belong together.
 
 Tested by `tests/ranks/test_doctor.py`.
 """

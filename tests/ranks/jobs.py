@@ -140,7 +140,7 @@ class Raised:
 
 
 class Results:
-    """What the cases of a module returned, by case and rank."""
+    """The results of the cases of a module, by case and rank."""
 
     def __init__(self, folder: Path, ranks: int, done: Finished) -> None:
         self.ranks = ranks
@@ -158,7 +158,7 @@ class Results:
         return "\n".join(f"rank {rank}: {value.text}" for rank, value in found if isinstance(value, Raised))
 
     def __getitem__(self, case: str) -> list[Any]:
-        """What the case returned on each rank. An error on a rank is a failure."""
+        """The result of the case on each rank. An error on a rank is a failure."""
         found = self.raw(case)
         assert not self.raised(case), f"{case}:\n{self.raised(case)}"
         return found

@@ -1,4 +1,4 @@
-"""What `staged doctor` reports about MPI."""
+"""The report of `staged doctor` on MPI."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ ranks = pytest.mark.ranks
 
 @cache
 def alone(case: str) -> Any:
-    """What a case computes in a program without ranks."""
+    """The result of a case in a program without ranks."""
     return getattr(training, f"case_{case}")(sharded=False)
 
 

@@ -109,7 +109,7 @@ def text_loss(model: Any, text: Any, sharded: bool) -> Any:
 
 
 def trained(run: Any, model: Any, *data: Any, sharded: bool) -> dict[str, np.ndarray[Any, Any]]:
-    """What a training computes on this rank, and the weights after it."""
+    """The result of a training on this rank, and the weights after it."""
     training = Training(model)
     found = {"losses": np.asarray(run(training, *data, sharded, 3))}
     state = model.state_dict()

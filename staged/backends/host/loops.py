@@ -20,7 +20,7 @@ class LoopFrame:
     op: Op
     carried: tuple[Value, ...]
     depth: int
-    """How many C loops are around it, its own included."""
+    """The number of C loops around it, its own included."""
     counter: Name | None = None
     """The counter that each iteration increments at its end, or None."""
     exit_label: str = ""

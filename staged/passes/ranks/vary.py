@@ -1,4 +1,4 @@
-"""Where values become local, and what is left of that after autodiff.
+"""Mark where values become local, and remove the marks after autodiff.
 
 `check_ranks` runs before autodiff: it inserts a `vary` after each replicated value that local values use. Its vjp is
 the sum over ranks, so the gradient of the value is right, and there is one message for all its uses.
