@@ -73,6 +73,25 @@ def timed(comm: Any, work: Callable[[], object]) -> float:
     return float(taken)
 
 
+def by_turns(comm: Any, works: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """The times of works that run one after another, `rounds` times after 20 rounds that do not count."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    gc.disable()
+    for number in range(20 + rounds):
+        for name, work in works.items():
+            seconds = timed(comm, work)
+            if number >= 20:
+                found[name].append(seconds)
+    return found
+
+
+def mlp() -> tuple[nn.Module, Any]:
+    """The network of the parts `step` and `messages`, and its optimiser."""
+    st.seed(0)
+    model = nn.Sequential(nn.Linear(784, 128, dtype=st.f64), nn.Tanh(), nn.Linear(128, 10, dtype=st.f64))
+    return model, optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
 def step_part(comm: Any) -> dict[str, Any]:
     """A step of 2 ranks, beside a step on half of the batch and a raw message."""
     batch = 64
@@ -81,23 +100,14 @@ def step_part(comm: Any) -> dict[str, Any]:
     half = slice(0, batch // comm.size)
     works: dict[str, Callable[[], object]] = {}
     for name, shared, rows in (("together", True, slice(None)), ("alone", False, half)):
-        st.seed(0)
-        model = nn.Sequential(nn.Linear(784, 128, dtype=st.f64), nn.Tanh(), nn.Linear(128, 10, dtype=st.f64))
-        optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        model, optimizer = mlp()
         step = mlp_step(model, optimizer, shared)
         given = x[rows].copy(), y[rows].copy()
         works[name] = lambda step=step, model=model, optimizer=optimizer, given=given: step(model, optimizer, *given)
     count = sum(parameter.numpy().size for parameter in model.parameters())
     sent, received = np.ones(count), np.empty(count)
     works["message"] = lambda: comm.Allreduce(sent, received)
-    for work in works.values():
-        for _ in range(20):
-            work()
-    found: dict[str, list[float]] = {name: [] for name in works}
-    gc.disable()
-    for _ in range(400):
-        for name, work in works.items():
-            found[name].append(timed(comm, work))
+    found = by_turns(comm, works, 400)
     sums = [a + b for a, b in zip(found["alone"], found["message"], strict=True)]
     ratio = statistics.median(a / b for a, b in zip(found["together"], sums, strict=True))
     return {"ratio": ratio, **{f"{name} ms": 1e3 * statistics.median(times) for name, times in found.items()}}
@@ -134,23 +144,13 @@ def overlap_part(comm: Any) -> dict[str, Any]:
         given = x[half].copy(), y[half].copy()
         return lambda: step(weights, *given)
 
-    works = {"together": make(True), "alone": make(False)}
-    for work in works.values():
-        for _ in range(10):
-            work()
-    found: dict[str, list[float]] = {name: [] for name in works}
-    gc.disable()
-    for _ in range(100):
-        for name, work in works.items():
-            found[name].append(timed(comm, work))
+    found = by_turns(comm, {"together": make(True), "alone": make(False)}, 100)
     return {name: 1e3 * statistics.median(times) for name, times in found.items()}
 
 
 def messages_part(comm: Any) -> dict[str, Any]:
     """The messages of one step of the MLP, and the memory of its program."""
-    st.seed(0)
-    model = nn.Sequential(nn.Linear(784, 128, dtype=st.f64), nn.Tanh(), nn.Linear(128, 10, dtype=st.f64))
-    optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    model, optimizer = mlp()
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(64, 784)), rng.integers(0, 10, 64)
     return counted(mlp_step(model, optimizer, True), model, optimizer, x, y)

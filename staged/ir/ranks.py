@@ -23,8 +23,8 @@ def has_ranks(program: Function) -> bool:
     """Return whether a program has collectives, asks for its rank, or has local arguments or Variables."""
     if program.local_params or any(variable.local for variable in program.variables):
         return True
-    is_checked = any(op.declared is prims.VARY for each in every_function(program) for op in walk_ops(each.block))
-    return is_checked or next(collectives(program), None) is not None
+    ops = (op for each in every_function(program) for op in walk_ops(each.block))
+    return any(op.declared.kind == "collective" or op.declared is prims.VARY for op in ops)
 
 
 def ranks_of_sizes(program: Function) -> tuple[int, Position | None] | None:

@@ -50,7 +50,26 @@ CLOSED_OVER = "SCALAR = np.float64(0.75)\nPOINT = np.array(-1.25)\n\n\n"
 """The scalars that functions close over: one of NumPy, and an array without axes."""
 
 
-class Generator:
+class Lines:
+    """The lines of a program that is drawn by chance."""
+
+    chance: random.Random
+    lines: list[str]
+    depth: int
+    count: int
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def fresh(self, letter: str) -> str:
+        self.count += 1
+        return f"{letter}{self.count}"
+
+    def pick(self, *options: str) -> str:
+        return self.chance.choice(options)
+
+
+class Generator(Lines):
     """Writes one program."""
 
     def __init__(self, chance: random.Random, constructs: Mapping[str, tuple[Construct, int]] = CONSTRUCTS) -> None:
@@ -82,16 +101,6 @@ class Generator:
         """Statements that may still be written."""
 
     # ---- text ----
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def fresh(self, letter: str) -> str:
-        self.count += 1
-        return f"{letter}{self.count}"
-
-    def pick(self, *options: str) -> str:
-        return self.chance.choice(options)
 
     def likely(self, percent: int) -> bool:
         return self.chance.randrange(100) < percent

@@ -25,6 +25,7 @@ from staged.base.launcher import this_job
 from staged.ops.context import bind
 from staged.ops.ranks import shard_op
 from staged.testing import load_snippet
+from tests.fuzz.generator import Lines
 
 SIZE = 12
 """The elements of an axis: 2, 3 and 4 ranks divide it."""
@@ -179,7 +180,7 @@ class Stacked:
 # ---- random programs ----------------------------------------------------------------------------
 
 
-class Writer:
+class Writer(Lines):
     """Writes a function `f(x, r, w, n)`: x is local, r and w are replicated, n is an integer."""
 
     def __init__(self, chance: random.Random, ranks: int) -> None:
@@ -189,16 +190,6 @@ class Writer:
         self.local, self.same = ["x"], ["r", "w"]
         self.count = 0
         self.depth = 1
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def fresh(self, letter: str) -> str:
-        self.count += 1
-        return f"{letter}{self.count}"
-
-    def pick(self, *options: str) -> str:
-        return self.chance.choice(options)
 
     def expression(self, names: list[str], depth: int = 2) -> str:
         """An elementwise expression, of moderate size."""
