@@ -96,6 +96,11 @@ def as_extent(x: Any) -> Extent | None:
     return size_of(x.value) if isinstance(x, StagedArray) and x.type == COUNT else None
 
 
+def is_size(x: Any) -> bool:
+    """Whether a value of a program is the size of an axis, which is an int in Python."""
+    return type(x) is StagedArray and isinstance(as_extent(x), Size)
+
+
 def size_number(extent: Extent) -> Any:
     """A size as an integer: a Python int, or one of the program that is being recorded."""
     match extent:

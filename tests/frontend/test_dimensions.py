@@ -502,6 +502,16 @@ def test_eager_mode_gives_the_number() -> None:
             st.dim("N", 5, max=4)
 
 
+def test_a_size_is_an_integer_as_in_python() -> None:
+    @st.function
+    def f(x):
+        n = len(x[: st.dim("N", len(x) - 1, max=8)])
+        assert isinstance(n, int) and not isinstance(n, st.Array | float) and not hasattr(n, "dtype")
+        return x * n
+
+    assert f(np.ones(3)).tolist() == [2.0] * 3
+
+
 # ---- what stops, and what is refused --------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ OTHER_WORDS = {
     "WORDS": "names that C's headers take",
     "SNIPPETS": "functions that a snippet calls",
     "_WANTED_BY": "support functions",
+    "Kind": "kinds of ops, of which some are called like an op",
     "IN_F32": "torch's list of its functions",
     "PASSES": "names of passes, of which words are ops",
     "_OTHER_SPELLINGS": "names of other libraries",

@@ -251,6 +251,8 @@ def test_tables_by_name_have_names_of_ops() -> None:
 COMPARED_WITH_STRINGS = {
     "staged/backends/host/buffer_structs.py": 2,  # fields
     "staged/backends/host/constants.py": 1,  # dtypes
+    "staged/backends/host/program.py": 1,  # a part of the file
+    "staged/backends/host/ranks.py": 1,  # dtypes
     "staged/code/expr.py": 3,  # dtypes
     "staged/code/scalars.py": 1,  # dtypes
     "staged/backends/gpu/thread_expressions.py": 1,  # dtypes

@@ -16,7 +16,7 @@ from staged.ops.primitive import PRIMITIVES, Primitive, Sample
 
 MACHINES = [PORTABLE, X86_64_V4]
 _PLAIN = {"index_check", "dim", "extent"}  # numbers only: the structure around kernels writes them
-_REPLACED = {"to_device", "accumulate", "from_parts", "real_part", "imag_part", "quantized_layer"}
+_REPLACED = {"to_device", "accumulate", "from_parts", "real_part", "imag_part", "quantized_layer", "vary"}
 # By passes before: placement makes copies, the simplifier additions, complex numbers are split, marks removed.
 
 

@@ -20,10 +20,9 @@ from staged.frontend.syntax.converter import Converter, expression, operator, te
 from staged.frontend.syntax.sources import is_convertible
 from staged.frontend.trace.context import TraceContext, current_trace, note_made
 from staged.frontend.values.size_questions import as_numbers
-from staged.ir.sizes import Size
 from staged.ir.types import DType
 from staged.ops.array import Array, StagedArray
-from staged.ops.dimension import as_extent
+from staged.ops.dimension import is_size
 
 _DIRECT = frozenset((
     StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range, slice,
@@ -47,9 +46,8 @@ def convert_attribute(converter: Converter, node: ast.Attribute) -> ast.expr:
 def attribute(owner: Any, name: str) -> Any:
     """`owner.name`."""
     if type(owner) in _DIRECT:
-        if type(owner) is StagedArray and name not in _OF_INTEGERS and not owner.type.shape:
-            if isinstance(as_extent(owner), Size):
-                return getattr(0, name)  # raises an AttributeError, as a size in Python does
+        if type(owner) is StagedArray and name not in _OF_INTEGERS and not owner.type.shape and is_size(owner):
+            return getattr(0, name)  # raises an AttributeError, as a size in Python does
         value = getattr(owner, name)
         return as_numbers(value) if name in _SIZES and type(owner) is StagedArray else value
     trace = current_trace()

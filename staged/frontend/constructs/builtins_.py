@@ -38,6 +38,7 @@ from staged.ops.array import Array, StagedArray
 from staged.ops.assumptions import refuse
 from staged.ops.choice import where
 from staged.ops.context import bind
+from staged.ops.dimension import is_size
 from staged.ops.promote import as_array, cast, read
 from staged.ops.source import asarray, full
 from staged.source import here
@@ -316,7 +317,9 @@ def _reduce_truth(
 
 @builtin(isinstance)
 def isinstance_(value: Any, classes: Any) -> bool:
-    """An array of the program is also of the class that it has in Python, see `class_in_python`."""
+    """Arrays of the program are also of their classes in Python, see `class_in_python`; a size is an `int` only."""
+    if is_size(value):
+        return issubclass(int, classes)
     if isinstance(value, classes):
         return True
     own = class_in_python(value)
