@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import csv
+import tempfile
 import zipfile
 import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,43 +20,92 @@ from staged.errors import DataError
 
 
 def read_csv(
-    path: str | PathLike[str], *, delimiter: str = ",", header: bool = True, missing: str = ""
+    path: str | PathLike[str], *, delimiter: str = ",", header: bool = True, missing: str = "", mapped: bool = False
 ) -> dict[str, NDArray[Any]]:
     """The columns of a CSV file by name, in its order; without a `header` they are called "0", "1", ...
 
     A column of integers is i64, one of numbers f64 (a field that is `missing` is NaN, which makes integers f64), any
     other an array of texts. Quoted fields may have delimiters and ends of line in them. UTF-8, with or without a mark.
+    `mapped` writes the columns to temporary files, which are read as they are used. On many ranks,
+    `st.batches(st.shard(x), ...)` of a mapped column reads the rows of each rank only.
     Raises: DataError, with the line, for a row of another length, for two columns of one name, for a file without rows
     or that cannot be read.
     Source: RFC 4180.
     """
     file = Path(path)
+    names, rows = _opened(file, delimiter, header)
+    if not mapped:
+        return dict(zip(names, (_column(texts, missing) for texts in zip(*rows, strict=True)), strict=True))
+    kinds, widths = ["i"] * len(names), [1] * len(names)
+    for chunk in _chunks(rows):
+        found = [_column(texts, missing).dtype.kind for texts in chunk]
+        kinds = [max(pair, key="ifU".index) for pair in zip(kinds, found, strict=True)]
+        widths = [max(width, *map(len, texts)) for width, texts in zip(widths, chunk, strict=True)]
+    dtypes = [_NUMBERS.get(kind, np.dtype(f"U{width}")) for kind, width in zip(kinds, widths, strict=True)]
+    with ExitStack() as stack:
+        try:
+            streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in names]
+            for chunk in _chunks(_opened(file, delimiter, header)[1]):
+                for stream, texts, dtype in zip(streams, chunk, dtypes, strict=True):
+                    stream.write(_converted(texts, dtype, missing).tobytes())
+            return {
+                name: np.memmap(stream, dtype, "r") for name, stream, dtype in zip(names, streams, dtypes, strict=True)
+            }
+        except OSError as error:
+            raise DataError(f"the columns of {file} cannot be written to temporary files: {error.strerror}") from error
+
+
+def _opened(file: Path, delimiter: str, header: bool) -> tuple[list[str], Iterator[list[str]]]:
+    """The names of the columns, and the rows."""
+    rows = _rows(file, delimiter)
+    first = next(rows, None)
+    second = next(rows, None) if header else first
+    if first is None or second is None:
+        raise DataError(f"{file} has no rows")
+    names = first if header else [str(number) for number in range(len(first))]
+    if len(set(names)) != len(names):
+        raise DataError(f"{file} has two columns of one name: {names}", hint="`header=False` numbers them")
+    return names, chain([second], rows)
+
+
+def _rows(file: Path, delimiter: str) -> Iterator[list[str]]:
+    expected = 0
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream, delimiter=delimiter, strict=True)
-            rows = [(reader.line_num, row) for row in reader if row]
+            for row in filter(None, reader):
+                expected = expected or len(row)
+                if len(row) != expected:
+                    raise DataError(f"{file}, line {reader.line_num}: {len(row)} fields, expected {expected}")
+                yield row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file} cannot be read as CSV: {getattr(error, 'strerror', None) or error}") from error
-    if len(rows) <= header:
-        raise DataError(f"{file} has no rows")
-    names = rows[0][1] if header else [str(number) for number in range(len(rows[0][1]))]
-    if len(set(names)) != len(names):
-        raise DataError(f"{file} has two columns of one name: {names}", hint="`header=False` numbers them")
-    for line, row in rows:
-        if len(row) != len(names):
-            raise DataError(f"{file}, line {line}: {len(row)} fields, expected {len(names)}")
-    fields = [row for _, row in rows[header:]]
-    return {name: _column([row[number] for row in fields], missing) for number, name in enumerate(names)}
 
 
-def _column(texts: list[str], missing: str) -> NDArray[Any]:
-    for convert, dtype in ((int, np.int64), (float, np.float64)):
+_CHUNK = 4096
+"""The rows of a mapped table that are in memory at a time."""
+_NUMBERS = {"i": np.dtype(np.int64), "f": np.dtype(np.float64)}
+
+
+def _chunks(rows: Iterator[list[str]]) -> Iterator[list[tuple[str, ...]]]:
+    """The columns of `_CHUNK` rows at a time."""
+    while chunk := list(islice(rows, _CHUNK)):
+        yield list(zip(*chunk, strict=True))
+
+
+def _column(texts: Sequence[str], missing: str) -> NDArray[Any]:
+    for dtype in _NUMBERS.values():
         try:
-            values = [convert(text) if text.strip() != missing or dtype is np.int64 else np.nan for text in texts]
-            return np.array(values, dtype)
+            return _converted(texts, dtype, missing)
         except (ValueError, OverflowError):
             continue
     return np.array(texts)
+
+
+def _converted(texts: Sequence[str], dtype: np.dtype[Any], missing: str) -> NDArray[Any]:
+    if dtype.kind == "f":
+        return np.array([np.nan if text.strip() == missing else float(text) for text in texts], dtype)
+    return np.array([int(text) for text in texts] if dtype.kind == "i" else texts, dtype)
 
 
 def read_npy(path: str | PathLike[str], *, mapped: bool = False) -> NDArray[Any]:

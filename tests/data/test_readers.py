@@ -25,6 +25,7 @@ from staged.data import (
     read_npz,
     read_tokens,
     read_wav,
+    tables,
     write_tokens,
 )
 from staged.errors import DataError
@@ -103,19 +104,23 @@ def test_synthetic_images_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
 # ---- tables ----
 
 
-def test_columns_have_the_dtype_of_their_fields(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mapped", [False, True])
+def test_columns_have_the_dtype_of_their_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool) -> None:
+    monkeypatch.setattr(tables, "_CHUNK", 2)
     path = tmp_path / "table.csv"
     text = 'n,x,"a name",text\r\n1,0.5,2,"a, ""b""\r\nc"\r\n-2,,3,d\r\n3,1e3,,e\r\n'
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
-    table = read_csv(path)
+    table = read_csv(path, mapped=mapped)
+    assert all(isinstance(column, np.memmap) != column.flags.writeable == (not mapped) for column in table.values())
     assert list(table) == ["n", "x", "a name", "text"]
     assert table["n"].dtype == np.int64 and table["n"].tolist() == [1, -2, 3]
     np.testing.assert_array_equal(table["x"], [0.5, np.nan, 1000])
     np.testing.assert_array_equal(table["a name"], [2, 3, np.nan])
     assert table["text"].tolist() == ['a, "b"\r\nc', "d", "e"]
-    path.write_text("1;2.5\n3;NA\n")
-    table = read_csv(path, delimiter=";", header=False, missing="NA")
-    assert table["0"].tolist() == [1, 3] and np.isnan(table["1"][1])
+    path.write_text("1;2.5;long\n3;NA;7\n-0;1;8\n")
+    table = read_csv(path, delimiter=";", header=False, missing="NA", mapped=mapped)
+    assert table["0"].tolist() == [1, 3, 0] and np.isnan(table["1"][1])
+    assert table["2"].tolist() == ["long", "7", "8"] and table["2"].dtype == "U4"
 
 
 @pytest.mark.parametrize(
@@ -129,8 +134,9 @@ def test_columns_have_the_dtype_of_their_fields(tmp_path: Path) -> None:
 )
 def test_tables_that_are_none(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(DataError, match=words):
-        read_csv(tmp_path / "t.csv")
+    for mapped in (False, True):
+        with pytest.raises(DataError, match=words):
+            read_csv(tmp_path / "t.csv", mapped=mapped)
     with pytest.raises(DataError, match="No such file"):
         read_csv(tmp_path / "missing.csv")
 

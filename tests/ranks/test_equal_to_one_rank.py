@@ -28,6 +28,8 @@ def on(ranks: int) -> Any:
 def has_same_bits(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(has_same_bits(a[name], b[name]) for name in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(has_same_bits, a, b))
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
@@ -50,10 +52,11 @@ def test_all_ranks_have_the_same_weights(count: int, network: str) -> None:
 
 
 @ranks
+@pytest.mark.parametrize("case", ["samples", "shared_draws"])
 @pytest.mark.parametrize("count", NUMBERS)
-def test_batches_masks_and_random_numbers_have_the_bits_of_one_rank(count: int) -> None:
-    expected = alone("samples")
-    for found in on(count)["case_samples"]:
+def test_batches_masks_and_random_numbers_have_the_bits_of_one_rank(count: int, case: str) -> None:
+    expected = alone(case)
+    for found in on(count)[f"case_{case}"]:
         wrong = [number for number in range(len(expected)) if not has_same_bits(found[number], expected[number])]
         assert not wrong
 
@@ -66,7 +69,7 @@ def test_rows_left_over_are_padded_with_weight_zero(count: int) -> None:
 
 
 @ranks
-@pytest.mark.parametrize("case", [*NETWORKS, "samples", "padded"])
+@pytest.mark.parametrize("case", [*NETWORKS, "samples", "shared_draws", "padded"])
 def test_one_rank_has_the_bits_of_the_program_without_ranks(case: str) -> None:
     (found,) = on(1)[f"case_{case}"]
     assert has_same_bits(found, alone(case))

@@ -168,6 +168,54 @@ def case_samples(sharded: bool = True) -> Any:
 
 
 @st.function(static=("sharded",))
+def shared_draws(x: Any, noise: Any, sharded: bool) -> Any:
+    """Random numbers that ranks share along an axis, of all ranks."""
+    found = []
+    for axis in (0, 1):
+        a = st.shard(x, axis) if sharded else x
+        shape, given = a.shape, {"generator": noise, "shard": axis}
+        channels = st.broadcast_to(a[:, :, None], (*shape, 3))
+        draws = [
+            st.random.uniform(shape, low=2.0, high=3.0, **given),
+            st.random.normal(shape, dtype=st.f64, **given),
+            st.random.bits(shape, **given),
+            st.random.bernoulli(0.4, shape, **given),
+            st.random.integers(0, 100, shape, **given),
+            st.random.integers(0, 2**40, shape, **given),
+            st.random.integers(0, st.astype(9 + a, st.i64), **given),
+            st.random.exponential(shape, scale=3.0, **given),
+            st.random.laplace(shape, dtype=st.f64, **given),
+            st.random.logistic(shape, **given),
+            st.random.gumbel(shape, loc=1.0, **given),
+            st.random.cauchy(shape, **given),
+            st.random.truncated_normal(shape, low=0.5, **given),
+            st.random.gamma(0.5 + (a if axis == 0 else x[:, :1]), shape, dtype=st.f64, **given),
+            st.random.beta(0.5, 2.0, shape, **given),
+            st.random.dirichlet([1.0, 2.0, 0.5], shape, dtype=st.f64, **given),
+            st.random.poisson(12.5, shape, **given),
+            st.random.binomial(30, 0.3, shape, **given),
+            st.random.multivariate_normal([0.0, 1.0], [[2.0, 0.5], [0.5, 1.0]], shape, dtype=st.f64, **given),
+            st.random.categorical([0.0, 1.0, 0.5], shape, **given),
+            st.random.choice(7, shape, **given),
+            st.random.choice(3, shape, p=[0.2, 0.5, 0.3], **given),
+            st.gumbel_softmax(channels, **given),
+            st.dropout(a, 0.4, **given),
+            st.dropout1d(channels, 0.4, **given),
+            st.dropout2d(channels, 0.4, **given),
+            st.dropout3d(channels[:, :, :, None, None], 0.4, **given),
+            st.alpha_dropout(a, 0.4, True, **given),
+            st.feature_alpha_dropout(channels, 0.4, True, **given),
+        ]
+        found += [st.all_gather(each, axis) if sharded else each for each in draws]
+    return found
+
+
+def case_shared_draws(sharded: bool = True) -> Any:
+    x = np.arange(144.0).reshape(12, 12) / 100.0
+    return [np.asarray(each) for each in shared_draws(x, st.random.Generator(9), sharded)]
+
+
+@st.function(static=("sharded",))
 def mean_of_all(x: Any, w: Any, sharded: bool) -> Any:
     """The mean loss of each batch, the last of which is padded."""
     found = st.zeros((5,), dtype=st.f64)

@@ -14,7 +14,16 @@ from typing import Any
 from staged.errors import ArgumentError
 from staged.ir.sizes import Extent, smallest
 from staged.ir.types import DType, f32, f64, i64
-from staged.library.draws.random import check_parameters, draw_shape, integers, kept_below, normal, permutation, uniform
+from staged.library.draws.random import (
+    check_parameters,
+    draw_shape,
+    integers,
+    kept_below,
+    normal,
+    permutation,
+    row_axis,
+    uniform,
+)
 from staged.library.elementwise.activations import softmax
 from staged.library.linalg.triangular import cholesky
 from staged.library.sequences.loop import scan
@@ -29,8 +38,10 @@ from staged.ops.index import take
 from staged.ops.promote import (
     as_array,
     as_float,
+    axis_of,
     broadcast_shapes,
     cast,
+    check_argument,
     check_dtype,
     is_number,
     shape_error,
@@ -41,9 +52,9 @@ from staged.ops.shape import expand_dims, moveaxis, reshape, slice_axis, squeeze
 from staged.ops.source import iota, one_hot, static_shape, zeros
 
 
-def _between(shape: Any, dtype: DType, generator: Any) -> Array:
+def _between(shape: Any, dtype: DType, generator: Any, shard: int | None) -> Array:
     """Uniform numbers of f64, above 0 and below 1, of as many bits as `dtype` has."""
-    draw = uniform(shape, dtype=dtype, generator=generator)
+    draw = uniform(shape, dtype=dtype, generator=generator, shard=shard)
     return cast(draw, f64) + 2.0**-25 if dtype is f32 else maximum(draw, 2.0**-54)
 
 
@@ -55,53 +66,96 @@ def _placed(draw: Array, loc: Any, scale: Any, dtype: DType) -> Array:
     return draw if is_number(loc) and loc == 0 else draw + as_array(loc, dtype)
 
 
-def _start(name: str, shape: Any, dtype: Any, generator: Any, scale: Any = 1.0, loc: Any = 0.0) -> tuple[Array, DType]:
+def _start(
+    name: str, shape: Any, dtype: Any, generator: Any, shard: int | None, scale: Any = 1.0, loc: Any = 0.0
+) -> tuple[Array, DType]:
     wanted = check_dtype(dtype)
     check_parameters(lambda scale: scale >= 0, f"random.{name}: scale is at least 0", scale)
-    return _between(draw_shape(name, shape, loc, scale), wanted, generator), wanted
+    return _between(draw_shape(name, shape, loc, scale), wanted, generator, shard), wanted
 
 
 @public("random.exponential")
-def exponential(shape: Any = (), *, scale: Option = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
-    """Floats from the exponential distribution with mean `scale`, of `shape`. NumPy `Generator.exponential`."""
-    u, wanted = _start("exponential", shape, dtype, generator, scale)
+def exponential(
+    shape: Any = (), *, scale: Option = 1.0, dtype: Any = f32, generator: Any = None, shard: int | None = None
+) -> Array:
+    """Floats from the exponential distribution with mean `scale`, of `shape`. NumPy `Generator.exponential`.
+
+    `shard` is that of `uniform`.
+    """
+    u, wanted = _start("exponential", shape, dtype, generator, shard, scale)
     return _placed(-log1p(-u), 0, scale, wanted)
 
 
 @public("random.laplace")
 def laplace(
-    shape: Any = (), *, loc: Option = 0.0, scale: Option = 1.0, dtype: Any = f32, generator: Any = None
+    shape: Any = (),
+    *,
+    loc: Option = 0.0,
+    scale: Option = 1.0,
+    dtype: Any = f32,
+    generator: Any = None,
+    shard: int | None = None,
 ) -> Array:
-    """Floats with the density exp(-|x - loc| / scale) / (2 scale), of `shape`. NumPy `Generator.laplace`."""
-    u, wanted = _start("laplace", shape, dtype, generator, scale, loc)
+    """Floats with the density exp(-|x - loc| / scale) / (2 scale), of `shape`. NumPy `Generator.laplace`.
+
+    `shard` is that of `uniform`.
+    """
+    u, wanted = _start("laplace", shape, dtype, generator, shard, scale, loc)
     side = u - 0.5
     return _placed(-sign(side) * log1p(-2.0 * abs_(side)), loc, scale, wanted)
 
 
 @public("random.logistic")
 def logistic(
-    shape: Any = (), *, loc: Option = 0.0, scale: Option = 1.0, dtype: Any = f32, generator: Any = None
+    shape: Any = (),
+    *,
+    loc: Option = 0.0,
+    scale: Option = 1.0,
+    dtype: Any = f32,
+    generator: Any = None,
+    shard: int | None = None,
 ) -> Array:
-    """Floats below x with probability sigmoid((x - loc) / scale), of `shape`. NumPy `Generator.logistic`."""
-    u, wanted = _start("logistic", shape, dtype, generator, scale, loc)
+    """Floats below x with probability sigmoid((x - loc) / scale), of `shape`. NumPy `Generator.logistic`.
+
+    `shard` is that of `uniform`.
+    """
+    u, wanted = _start("logistic", shape, dtype, generator, shard, scale, loc)
     return _placed(log(u) - log1p(-u), loc, scale, wanted)
 
 
 @public("random.gumbel")
 def gumbel(
-    shape: Any = (), *, loc: Option = 0.0, scale: Option = 1.0, dtype: Any = f32, generator: Any = None
+    shape: Any = (),
+    *,
+    loc: Option = 0.0,
+    scale: Option = 1.0,
+    dtype: Any = f32,
+    generator: Any = None,
+    shard: int | None = None,
 ) -> Array:
-    """Floats below x with probability exp(-exp(-(x - loc) / scale)), of `shape`. NumPy `Generator.gumbel`."""
-    u, wanted = _start("gumbel", shape, dtype, generator, scale, loc)
+    """Floats below x with probability exp(-exp(-(x - loc) / scale)), of `shape`. NumPy `Generator.gumbel`.
+
+    `shard` is that of `uniform`.
+    """
+    u, wanted = _start("gumbel", shape, dtype, generator, shard, scale, loc)
     return _placed(-log(-log(u)), loc, scale, wanted)
 
 
 @public("random.cauchy")
 def cauchy(
-    shape: Any = (), *, loc: Option = 0.0, scale: Option = 1.0, dtype: Any = f32, generator: Any = None
+    shape: Any = (),
+    *,
+    loc: Option = 0.0,
+    scale: Option = 1.0,
+    dtype: Any = f32,
+    generator: Any = None,
+    shard: int | None = None,
 ) -> Array:
-    """Floats from Cauchy's distribution, of `shape`: their mean does not exist. torch `Tensor.cauchy_`."""
-    u, wanted = _start("cauchy", shape, dtype, generator, scale, loc)
+    """Floats from Cauchy's distribution, of `shape`: their mean does not exist. torch `Tensor.cauchy_`.
+
+    `shard` is that of `uniform`.
+    """
+    u, wanted = _start("cauchy", shape, dtype, generator, shard, scale, loc)
     angle = (u - 0.5) * math.pi
     return _placed(sin(angle) / cos(angle), loc, scale, wanted)
 
@@ -116,16 +170,17 @@ def truncated_normal(
     std: Option = 1.0,
     dtype: Any = f32,
     generator: Any = None,
+    shard: int | None = None,
 ) -> Array:
     """Floats from the normal distribution with this mean and standard deviation, given that they are in [low, high).
 
-    Also for bounds far from the mean. torch `nn.init.trunc_normal_`.
+    Also for bounds far from the mean. torch `nn.init.trunc_normal_`. `shard` is that of `uniform`.
     """
     wanted = check_dtype(dtype)
     computed = f32 if wanted.is_half else wanted
     check_parameters(lambda std: std > 0, "random.truncated_normal: std is above 0", std)
     check_parameters(lambda low, high: low < high, "random.truncated_normal: low is below high", low, high)
-    u = _between(draw_shape("truncated_normal", shape, low, high, mean, std), computed, generator)
+    u = _between(draw_shape("truncated_normal", shape, low, high, mean, std), computed, generator, shard)
     first, last, middle, width = (cast(as_array(x, computed), f64) for x in (low, high, mean, std))
     below, above = (first - middle) / width, (last - middle) / width
     # In the tail above 0 probabilities are near 1: there the mirrored one, whose probabilities are near 0.
@@ -173,32 +228,43 @@ def _far_below(u: Array, a: Array, b: Array) -> Array:
 
 
 @public("random.multivariate_normal")
-def multivariate_normal(mean: Any, cov: Any, shape: Any = (), *, dtype: Any = f32, generator: Any = None) -> Array:
+def multivariate_normal(
+    mean: Any, cov: Any, shape: Any = (), *, dtype: Any = f32, generator: Any = None, shard: int | None = None
+) -> Array:
     """Vectors from the normal distribution with this mean and covariance. NumPy `Generator.multivariate_normal`.
 
     Shapes: mean (..., k), cov (..., k, k) positive definite; the result is `shape` + (..., k). Derivatives pass through
-    the Cholesky factor of `cov`.
+    the Cholesky factor of `cov`. `shard` is that of `uniform`, for an axis before the last.
     """
     middle, spread = as_array(mean, check_dtype(dtype)), as_array(cov, check_dtype(dtype))
     if not middle.ndim or spread.ndim < 2 or spread.shape[-2:] != middle.shape[-1:] * 2:
         raise shape_error("random.multivariate_normal needs a vector and a matrix of its size", middle, spread)
     rows = broadcast_shapes(middle.shape[:-1], spread.shape[:-2])
     whole = (*static_shape(shape, "random.multivariate_normal"), *rows, middle.shape[-1])
-    z = normal(whole, dtype=dtype, generator=generator)
+    axis = row_axis("multivariate_normal", shard, len(whole))
+    z = normal(whole, dtype=dtype, generator=generator, shard=axis)
     return middle + squeeze(cholesky(spread) @ expand_dims(z, -1), -1)
 
 
 @public("gumbel_softmax")
 def gumbel_softmax(
-    logits: Any, tau: Option = 1.0, hard: bool = False, *, axis: int = -1, generator: Any = None
+    logits: Any,
+    tau: Option = 1.0,
+    hard: bool = False,
+    *,
+    axis: int = -1,
+    generator: Any = None,
+    shard: int | None = None,
 ) -> Array:
     """softmax((logits + g) / tau) along `axis`, with numbers g of Gumbel's distribution. torch `gumbel_softmax`.
 
-    With `hard`, the result is 1 for the largest element and 0 for others. The derivative is that of the softmax.
+    With `hard`, the result is 1 for the largest element and 0 for others. The derivative is that of the softmax. `shard`
+    is that of `random.uniform`.
     Source: Jang, Gu and Poole, Categorical reparameterization with Gumbel-softmax, 2017.
     """
     array = as_float(logits)
-    soft = softmax((array + gumbel(array.shape, dtype=array.dtype, generator=generator)) / tau, axis)
+    noise = gumbel(array.shape, dtype=array.dtype, generator=generator, shard=shard)
+    soft = softmax((array + noise) / tau, axis)
     if not hard:
         return soft
     chosen = moveaxis(one_hot(argmax(soft, axis), array.shape[axis], soft.dtype), -1, axis)
@@ -209,10 +275,10 @@ def gumbel_softmax(
 
 
 @public("random.categorical")
-def categorical(logits: Any, shape: Any = (), *, generator: Any = None) -> Array:
+def categorical(logits: Any, shape: Any = (), *, generator: Any = None, shard: int | None = None) -> Array:
     """Classes, as i64, drawn with the probabilities softmax(logits) along the last axis. JAX `random.categorical`.
 
-    Shapes: logits (..., classes); the result is `shape` + (...).
+    Shapes: logits (..., classes); the result is `shape` + (...). `shard`, an axis of the result, is that of `uniform`.
     """
     array = as_float(logits)
     if not array.ndim or array.shape[-1] == 0:
@@ -220,16 +286,26 @@ def categorical(logits: Any, shape: Any = (), *, generator: Any = None) -> Array
     stop_unless(
         isfinite(max_(array, -1)), "random.categorical: logits are numbers or -inf, and one of each row is above that"
     )
-    draws = gumbel((*static_shape(shape, "random.categorical"), *array.shape), dtype=f64, generator=generator)
+    whole = (*static_shape(shape, "random.categorical"), *array.shape)
+    axis = None if shard is None else axis_of(shard, len(whole) - 1, "random.categorical")
+    draws = gumbel(whole, dtype=f64, generator=generator, shard=axis)
     return argmax(cast(array, f64) + draws, -1)
 
 
 @public("random.choice")
-def choice(a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, generator: Any = None) -> Array:
+def choice(
+    a: Any,
+    shape: Any = (),
+    *,
+    replace: bool = True,
+    p: Any = None,
+    generator: Any = None,
+    shard: int | None = None,
+) -> Array:
     """Elements of 0 ... a - 1, or rows of an array `a`, with probabilities `p` or equal ones. NumPy `Generator.choice`.
 
     Without `replace` none is drawn twice; with `p` too, each next one has the probability it has among those left. `p`
-    need not add up to 1.
+    need not add up to 1. `shard` is that of `uniform`, for draws with replacement.
     """
     count, rows = as_extent(a), None
     if count is None:
@@ -243,11 +319,12 @@ def choice(a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, gene
     check_sizes(count > 0, f"random.choice: there is something to choose from, got {count}", error=ArgumentError)
     size = math.prod(wanted)
     if not replace:
+        check_argument(shard is None, "random.choice: ranks share draws with replacement only")
         message = f"random.choice: without replacement there are at most {count} draws, got {size}"
         check_sizes(size <= count, message, error=ArgumentError)
     if p is None:
         index = (
-            integers(count, shape=wanted, generator=generator)
+            integers(count, shape=wanted, generator=generator, shard=shard)
             if replace
             else slice_axis(permutation(count, generator=generator), 0, 0, size)
         )
@@ -265,7 +342,7 @@ def choice(a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, gene
         )
         logits = log(cast(weights, f64))
         index = (
-            categorical(logits, wanted, generator=generator)
+            categorical(logits, wanted, generator=generator, shard=shard)
             if replace
             else _largest(logits + gumbel((count,), dtype=f64, generator=generator), size)
         )

@@ -29,8 +29,8 @@ from staged.ops.choice import where
 from staged.ops.comparisons import bitwise_right_shift, logical_and
 from staged.ops.context import bind, current_context
 from staged.ops.dimension import as_extent, size_number
+from staged.ops.dynamic_slice import dynamic_slice
 from staged.ops.elementwise import maximum
-from staged.ops.exchange import part_of
 from staged.ops.index import take
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
@@ -206,14 +206,34 @@ def drawn(op: Primitive, operands: Sequence[Array], shape: Shape, shard: int | N
     """Elements of `shape`; with `shard`, the part of this rank of a draw that is as many times larger along that axis
     as there are ranks.
     """
+
+    def draw(shape: Shape, *first: Array, **more: Any) -> Array:
+        return bind(op, [*operands, *first], shape=shape, **attrs, **more)
+
+    return parts_drawn(draw, op.name, shape, shard)
+
+
+def row_axis(name: str, shard: int | None, ndim: int) -> int | None:
+    """`shard` counted from the front, for draws of rows, which ranks cannot share: the last axis."""
     if shard is None:
-        return bind(op, operands, shape=shape, **attrs)
-    axis = axis_of(shard, len(shape), op.name)
+        return None
+    axis = axis_of(shard, ndim, f"random.{name}")
+    if axis == ndim - 1:
+        raise shape_error(f"random.{name}: ranks share no axis of rows, got `shard={shard}`")
+    return axis
+
+
+def parts_drawn(draw: Callable[..., Array], name: str, shape: Shape, shard: int | None) -> Array:
+    """`draw(shape)`, or the part of this rank; `draw(shape, number, first=True)` begins at the number of an element."""
+    if shard is None:
+        return draw(shape)
+    axis = axis_of(shard, len(shape), name)
     if axis == 0:
-        return bind(op, [*operands, rank() * size_number(product(shape))], shape=shape, first=True, **attrs)
-    count = static_ranks()
-    whole = (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
-    return part_of(bind(op, operands, shape=whole, **attrs), axis, count)
+        return draw(shape, rank() * size_number(product(shape)), first=True)
+    rows = shape[axis]
+    # Not `st.shard`, which all ranks must call: a draw is allowed where ranks take different branches.
+    whole = draw((*shape[:axis], rows * static_ranks(), *shape[axis + 1 :]))
+    return dynamic_slice(whole, rank() * size_number(rows), rows, axis)
 
 
 def check_parameters(holds: Callable[..., Any], message: str, *parameters: Any) -> None:
@@ -346,11 +366,14 @@ def bernoulli_of(seed: Array, stream: Array, counter: Array, p: float, shape: Sh
 
 
 @public("random.integers")
-def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, generator: Any = None) -> Array:
+def integers(
+    low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, generator: Any = None, shard: int | None = None
+) -> Array:
     """Integers in [low, high), or [0, low) if `high` is None; the bounds may be staged. NumPy `Generator.integers`.
 
     Probabilities of values differ by at most range / 2^32, relatively, and for ranges above 2^31 by range / 2^96. The
-    program stops with the line if staged bounds are in the wrong order, or do not fit in `dtype`.
+    program stops with the line if staged bounds are in the wrong order, or do not fit in `dtype`. `shard` is that of
+    `uniform`.
     """
     wanted = check_dtype(dtype)
     if not wanted.is_integer:
@@ -366,10 +389,12 @@ def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, g
                 past - least < 2**64, f"random.integers: the bounds are less than 2**64 apart, got {least} and {past}"
             )
             key, whole_shape = key_of(generator), static_shape(shape, "random.integers")
-            return cast(_of_three_words(key, whole_shape, as_array(np.uint64(past - least))) + _integer(least), wanted)
+            return cast(
+                _of_three_words(key, whole_shape, as_array(np.uint64(past - least)), shard) + _integer(least), wanted
+            )
     first, last = map(_integer, bounds)
     wanted_shape, key = draw_shape("integers", shape, *bounds), key_of(generator)
-    drawn = bitwise_right_shift(cast(bind(_bits_op, key, shape=wanted_shape), i64) * (last - first), 32) + first
+    found = bitwise_right_shift(cast(drawn(_bits_op, key, wanted_shape, shard), i64) * (last - first), 32) + first
     if not all(isinstance(bound, int | np.integer) for bound in bounds):
         lowest, highest = limits(wanted)
         fits = logical_and(first >= lowest, last - 1 <= min(highest, 2**63 - 1))
@@ -378,22 +403,23 @@ def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, g
         if wanted.size > 2:
             span = cast(last - first, u64)
             is_wide = cast(any_(span > _ONE_WORD), i64)
-            (drawn,) = scan(
-                is_wide, [drawn], lambda t, _: [_of_three_words(key, wanted_shape, span) + first], ("drawn",)
+            (found,) = scan(
+                is_wide, [found], lambda t, _: [_of_three_words(key, wanted_shape, span, shard) + first], ("drawn",)
             )
-    return cast(drawn, wanted)
+    return cast(found, wanted)
 
 
 _ONE_WORD = 2**31
 """The largest range for which 32 random bits are enough."""
 
 
-def _of_three_words(key: list[Array], shape: Shape, span: Array) -> Array:
+def _of_three_words(key: list[Array], shape: Shape, span: Array, shard: int | None) -> Array:
     """R * span / 2^96 of numbers R of 96 random bits, rounded down, as i64; `span` is u64.
 
     The long multiplication of numbers of 32-bit digits.
     """
-    words = cast(bind(_bits_op, key, shape=(*shape, 3)), u64)
+    axis = None if shard is None else axis_of(shard, len(shape), "random.integers")
+    words = cast(drawn(_bits_op, key, (*shape, 3), axis), u64)
     low, high = span & LOW_WORD, bitwise_right_shift(span, 32)
     digits, parts, carry = [words[..., place] for place in range(3)], [], as_array(0, u64)
     for digit in digits:

@@ -35,6 +35,8 @@ from staged.library.draws.random import (
     elements_from,
     from_first,
     key_of,
+    parts_drawn,
+    row_axis,
 )
 from staged.library.elementwise.activations import sigmoid, softmax
 from staged.library.special.gamma_functions import digamma
@@ -45,6 +47,7 @@ from staged.ops.elementwise import exp, expm1, log1p, maximum, minimum, sqrt, sq
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
+    axis_of,
     broadcast,
     cast,
     check_dtype,
@@ -338,9 +341,27 @@ def _parameter(x: Any, dtype: DType) -> Array:
     return cast(as_array(x, dtype), f64)
 
 
-def _log_gamma(name: str, what: str, alpha: Any, shape: Shape, dtype: DType, generator: Any) -> Array:
+def _drawn(op: Primitive, parameters: Sequence[Array], shape: Shape, generator: Any, shard: int | None) -> Array:
+    """Draws of `shape`, or of this rank, see `parts_drawn`."""
+    key = key_of(generator)
+    axis = 0 if shard is None else axis_of(shard, len(shape), op.name)
+    behind = len(shape) - axis
+    if axis and any(each.ndim >= behind and each.shape[-behind] != 1 for each in parameters):
+        raise shape_error(
+            f"with `shard={shard}`, parameters have one number along that axis", *parameters, hint="share axis 0"
+        )
+
+    def draw(shape: Shape, *first: Array, **attrs: Any) -> Array:
+        return bind(op, [*key, *(broadcast(each, shape) for each in parameters), *first], **attrs)
+
+    return parts_drawn(draw, op.name, shape, shard)
+
+
+def _log_gamma(
+    name: str, what: str, alpha: Any, shape: Shape, dtype: DType, generator: Any, shard: int | None
+) -> Array:
     check_parameters(lambda a: (a > 0) & (a < math.inf), f"random.{name}: {what} is above 0 and finite", alpha)
-    return bind(_gamma_op, [*key_of(generator), broadcast(_parameter(alpha, dtype), shape)])
+    return _drawn(_gamma_op, [_parameter(alpha, dtype)], shape, generator, shard)
 
 
 def _float(name: str, dtype: Any) -> DType:
@@ -351,36 +372,50 @@ def _float(name: str, dtype: Any) -> DType:
 
 
 @public("random.gamma")
-def gamma(a: Option, shape: Any = (), *, scale: Option = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+def gamma(
+    a: Option,
+    shape: Any = (),
+    *,
+    scale: Option = 1.0,
+    dtype: Any = f32,
+    generator: Any = None,
+    shard: int | None = None,
+) -> Array:
     """Floats with the density x^(a - 1) exp(-x / scale) / (gamma(a) scale^a), of `shape`, or one for each `a`.
 
     NumPy `Generator.gamma`, whose `shape` is `a` and `size` is `shape`; torch `Gamma`, JAX `random.gamma`. Derivatives
     by `a` are implicit (Figurnov, Mohamed and Mnih, 2018). An `a` that is not above 0 stops the program with the line.
+    `shard` is that of `uniform`; along an axis other than 0, parameters have one number.
     """
     wanted = _float("gamma", dtype)
     check_parameters(lambda s: s >= 0, "random.gamma: scale is at least 0", scale)
     needed = draw_shape("gamma", shape, a, scale)
-    draw = cast(exp(_log_gamma("gamma", "`a`", a, needed, wanted, generator)), wanted)
+    draw = cast(exp(_log_gamma("gamma", "`a`", a, needed, wanted, generator, shard)), wanted)
     return draw if is_number(scale) and scale == 1 else draw * as_array(scale, wanted)
 
 
 @public("random.beta")
-def beta(a: Option, b: Option, shape: Any = (), *, dtype: Any = f32, generator: Any = None) -> Array:
+def beta(
+    a: Option, b: Option, shape: Any = (), *, dtype: Any = f32, generator: Any = None, shard: int | None = None
+) -> Array:
     """Floats in [0, 1] with the density x^(a - 1) (1 - x)^(b - 1) / B(a, b), of `shape`. NumPy `Generator.beta`.
 
-    Derivatives by `a` and `b` are those of two gamma draws.
+    Derivatives by `a` and `b` are those of two gamma draws. `shard` is that of `gamma`.
     """
     wanted = _float("beta", dtype)
     needed = draw_shape("beta", shape, a, b)
-    first = _log_gamma("beta", "`a`", a, needed, wanted, generator)
-    return cast(sigmoid(first - _log_gamma("beta", "`b`", b, needed, wanted, generator)), wanted)
+    first = _log_gamma("beta", "`a`", a, needed, wanted, generator, shard)
+    return cast(sigmoid(first - _log_gamma("beta", "`b`", b, needed, wanted, generator, shard)), wanted)
 
 
 @public("random.dirichlet")
-def dirichlet(alpha: Any, shape: Any = (), *, dtype: Any = f32, generator: Any = None) -> Array:
+def dirichlet(
+    alpha: Any, shape: Any = (), *, dtype: Any = f32, generator: Any = None, shard: int | None = None
+) -> Array:
     """Rows of shares that add up to 1, with the density prod(x^(alpha - 1)) / B(alpha). NumPy `Generator.dirichlet`.
 
     Shapes: alpha (..., k); the result is `shape` + (..., k). Derivatives by `alpha` are those of gamma draws.
+    `shard` is that of `gamma`, for an axis before the last.
     """
     wanted = _float("dirichlet", dtype)
     given = as_array(alpha)
@@ -389,30 +424,32 @@ def dirichlet(alpha: Any, shape: Any = (), *, dtype: Any = f32, generator: Any =
     if not given.ndim or given.shape[-1] == 0:
         raise shape_error(f"random.dirichlet needs shares in the last axis, got {given.type}", given)
     whole = (*static_shape(shape, "random.dirichlet"), *given.shape)
-    return cast(softmax(_log_gamma("dirichlet", "`alpha`", given, whole, wanted, generator), -1), wanted)
+    axis = row_axis("dirichlet", shard, len(whole))
+    return cast(softmax(_log_gamma("dirichlet", "`alpha`", given, whole, wanted, generator, axis), -1), wanted)
 
 
 @public("random.poisson")
-def poisson(rate: Option = 1.0, shape: Any = (), *, generator: Any = None) -> Array:
+def poisson(rate: Option = 1.0, shape: Any = (), *, generator: Any = None, shard: int | None = None) -> Array:
     """Numbers of events whose mean is `rate`, as i64, of `shape`, or one for each rate. NumPy `Generator.poisson`.
 
-    They have no derivative by `rate`. A rate below 0 or above 2^53 stops the program with the line.
+    They have no derivative by `rate`. A rate below 0 or above 2^53 stops the program with the line. `shard` is that of
+    `gamma`.
     """
     check_parameters(
         lambda x: (x >= 0) & (x <= 2.0**53), "random.poisson: `rate` is at least 0, and at most 2**53", rate
     )
-    return bind(_poisson_op, [*key_of(generator), broadcast(_parameter(rate, f64), draw_shape("poisson", shape, rate))])
+    return _drawn(_poisson_op, [_parameter(rate, f64)], draw_shape("poisson", shape, rate), generator, shard)
 
 
 @public("random.binomial")
-def binomial(n: Option, p: Option, shape: Any = (), *, generator: Any = None) -> Array:
+def binomial(n: Option, p: Option, shape: Any = (), *, generator: Any = None, shard: int | None = None) -> Array:
     """Numbers of successes in `n` trials of probability `p`, as i64, of `shape`, or one for each. NumPy
     `Generator.binomial`.
 
     They have no derivative by `p`. A negative `n`, and a `p` that is no probability, stop the program with the line.
+    `shard` is that of `gamma`.
     """
     check_parameters(lambda x: (x >= 0) & (x <= 2.0**53), "random.binomial: `n` is at least 0, and at most 2**53", n)
     check_parameters(lambda x: (x >= 0) & (x <= 1), "random.binomial: `p` is between 0 and 1", p)
-    trials, chance = _parameter(n, f64), _parameter(p, f64)
-    needed = draw_shape("binomial", shape, n, p)
-    return bind(_binomial_op, [*key_of(generator), broadcast(trials, needed), broadcast(chance, needed)])
+    parameters = [_parameter(n, f64), _parameter(p, f64)]
+    return _drawn(_binomial_op, parameters, draw_shape("binomial", shape, n, p), generator, shard)

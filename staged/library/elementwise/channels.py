@@ -13,6 +13,7 @@ from staged.ops.elementwise import pow_, square
 from staged.ops.promote import (
     as_array,
     as_float,
+    axis_of,
     broadcast,
     cast,
     check_argument,
@@ -109,25 +110,36 @@ def bilinear(x1: Any, x2: Any, weight: Any, bias: Any = None) -> Array:
 # ---- dropped channels -----------------------------------------------------------------------------
 
 
-def _channel_dropout(name: str, x: Any, p: Any, training: Any, ranks: tuple[int, int], generator: Any) -> Array:
+def _channel_dropout(
+    name: str, x: Any, p: Any, training: Any, ranks: tuple[int, int], generator: Any, shard: int | None
+) -> Array:
     array = as_float(x)
     _check_probability(name, p)
     if array.ndim not in ranks:
         raise shape_error(f"{name} needs an input of {ranks[1]} axes, or {ranks[0]} without a batch, got {array.type}")
     # torch takes three axes for (N, C, L) in two dimensions, and counts no batch in the others.
     lead = 2 if array.ndim == ranks[1] or name == "dropout2d" else 1
-    return _dropped(array, p, training, lead, generator)
+    return _dropped(name, array, p, training, lead, generator, shard)
 
 
-def _dropped(array: Array, p: Any, training: Any, lead: int, generator: Any) -> Array:
+def _dropped(name: str, array: Array, p: Any, training: Any, lead: int, generator: Any, shard: int | None) -> Array:
     if (is_number(training) and not training) or p == 0:
         return array
     if p == 1:
         return zeros_like(array)
-    shape = (*array.shape[:lead], *[1] * (array.ndim - lead))
-    keep = bernoulli(1.0 - p, shape, generator=generator)
+    keep = _kept(name, array, p, lead, generator, shard)
     scaled = array * cast(keep, array.dtype) * (1.0 / (1.0 - p))
     return scaled if is_number(training) else where(training, scaled, array)
+
+
+def _kept(name: str, array: Array, p: Any, lead: int, generator: Any, shard: int | None) -> Array:
+    """A mask of one bool for all elements behind the first `lead` axes, of which ranks may share one."""
+    axis = None if shard is None else axis_of(shard, array.ndim, name)
+    if axis is not None and axis >= lead:
+        raise shape_error(
+            f"{name}: ranks share an axis before the {array.ndim - lead} of a channel, got `shard={shard}`"
+        )
+    return bernoulli(1.0 - p, (*array.shape[:lead], *[1] * (array.ndim - lead)), generator=generator, shard=axis)
 
 
 def _check_probability(name: str, p: Any) -> None:
@@ -136,31 +148,40 @@ def _check_probability(name: str, p: Any) -> None:
 
 
 @public("dropout1d")
-def dropout1d(x: Any, p: float = 0.5, training: Option = True, *, generator: Any = None) -> Array:
+def dropout1d(
+    x: Any, p: float = 0.5, training: Option = True, *, generator: Any = None, shard: int | None = None
+) -> Array:
     """In training, zero each channel of (N, C, L) or (C, L) with probability `p`; scale the others by 1 / (1 - p).
 
-    torch `nn.functional.dropout1d`. Source: Tompson et al., Efficient object localization, 2015.
+    `shard` is that of `dropout`, for rows or channels. torch `nn.functional.dropout1d`. Source: Tompson et al., Efficient
+    object localization, 2015.
     """
-    return _channel_dropout("dropout1d", x, p, training, (2, 3), generator)
+    return _channel_dropout("dropout1d", x, p, training, (2, 3), generator, shard)
 
 
 @public("dropout2d")
-def dropout2d(x: Any, p: float = 0.5, training: Option = True, *, generator: Any = None) -> Array:
+def dropout2d(
+    x: Any, p: float = 0.5, training: Option = True, *, generator: Any = None, shard: int | None = None
+) -> Array:
     """In training, zero each channel of (N, C, H, W) or (N, C, L) with probability `p`; see `dropout1d`."""
-    return _channel_dropout("dropout2d", x, p, training, (3, 4), generator)
+    return _channel_dropout("dropout2d", x, p, training, (3, 4), generator, shard)
 
 
 @public("dropout3d")
-def dropout3d(x: Any, p: float = 0.5, training: Option = True, *, generator: Any = None) -> Array:
+def dropout3d(
+    x: Any, p: float = 0.5, training: Option = True, *, generator: Any = None, shard: int | None = None
+) -> Array:
     """In training, zero each channel of (N, C, D, H, W) or (C, D, H, W) with probability `p`; see `dropout1d`."""
-    return _channel_dropout("dropout3d", x, p, training, (4, 5), generator)
+    return _channel_dropout("dropout3d", x, p, training, (4, 5), generator, shard)
 
 
 _SATURATION = -1.7580993408473766
 """-scale * alpha of SELU: its limit far below 0."""
 
 
-def _alpha_dropped(name: str, x: Any, p: Any, training: Any, lead: int | None, generator: Any) -> Array:
+def _alpha_dropped(
+    name: str, x: Any, p: Any, training: Any, lead: int | None, generator: Any, shard: int | None
+) -> Array:
     array = as_float(x)
     _check_probability(name, p)
     if lead is not None and array.ndim < lead:
@@ -169,8 +190,7 @@ def _alpha_dropped(name: str, x: Any, p: Any, training: Any, lead: int | None, g
         return array
     if p == 1:
         return zeros_like(array)
-    shape = array.shape if lead is None else (*array.shape[:lead], *[1] * (array.ndim - lead))
-    keep = bernoulli(1.0 - p, shape, generator=generator)
+    keep = _kept(name, array, p, array.ndim if lead is None else lead, generator, shard)
     scale = 1.0 / math.sqrt((_SATURATION**2 * p + 1.0) * (1.0 - p))
     kept = array * scale - _SATURATION * p * scale
     return select(
@@ -181,15 +201,22 @@ def _alpha_dropped(name: str, x: Any, p: Any, training: Any, lead: int | None, g
 
 
 @public("alpha_dropout")
-def alpha_dropout(x: Any, p: float = 0.5, training: bool = False, *, generator: Any = None) -> Array:
+def alpha_dropout(
+    x: Any, p: float = 0.5, training: bool = False, *, generator: Any = None, shard: int | None = None
+) -> Array:
     """Dropout that keeps mean 0 and variance 1 behind SELU: what is dropped gets SELU's limit. torch's function.
 
-    Source: Klambauer et al., Self-normalizing neural networks, 2017.
+    `shard` is that of `dropout`. Source: Klambauer et al., Self-normalizing neural networks, 2017.
     """
-    return _alpha_dropped("alpha_dropout", x, p, training, None, generator)
+    return _alpha_dropped("alpha_dropout", x, p, training, None, generator, shard)
 
 
 @public("feature_alpha_dropout")
-def feature_alpha_dropout(x: Any, p: float = 0.5, training: bool = False, *, generator: Any = None) -> Array:
-    """`alpha_dropout` of whole channels of (N, C, ..). torch `nn.functional.feature_alpha_dropout`."""
-    return _alpha_dropped("feature_alpha_dropout", x, p, training, 2, generator)
+def feature_alpha_dropout(
+    x: Any, p: float = 0.5, training: bool = False, *, generator: Any = None, shard: int | None = None
+) -> Array:
+    """`alpha_dropout` of whole channels of (N, C, ..). torch `nn.functional.feature_alpha_dropout`.
+
+    `shard` is that of `dropout`, for rows or channels.
+    """
+    return _alpha_dropped("feature_alpha_dropout", x, p, training, 2, generator, shard)
