@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged import nn, optim
 from staged.base import launcher
 from staged.errors import ArgumentError, GradientError, RankError, ShapeError
 
@@ -23,6 +24,7 @@ X = np.ones((12, 3))
 IDS = np.arange(12)
 W = st.Variable(np.ones(3), name="w")
 C = st.Variable(0.0, name="c")
+NORM = nn.BatchNorm1d(3, dtype=st.f64)
 LAYERS = [st.Variable(np.eye(3), name=f"layer{number}") for number in range(6)]
 
 
@@ -326,6 +328,57 @@ def shard_of_a_local_argument(x, ids):  # because
     return st.shard(x)  # here
 
 
+# ---- data, files and optimisers --------------------------------------------------------------------
+
+
+@wrong(GradientError, f"the derivative of a value, {LOCAL_LOSS}", MEAN)
+def value_and_gradient_of_a_batch(x, ids):
+    total = 0.0
+    for rows in st.batches(st.shard(x), size=4, shuffle=True):  # because
+
+        def loss():
+            return st.mean(rows @ W)
+
+        total += st.value_and_grad(loss, wrt=W)()[0]  # here
+    return total
+
+
+@wrong(RankError, f"{DRIFT} `w`", local="x")
+def step_of_an_optimizer(x, ids):  # because
+    optim.SGD([W], lr=0.1).step([st.sum(x, axis=0)])  # here
+
+
+@wrong(RankError, f"{DRIFT} `c`")
+def last_value_of_a_local_loop(x, ids):
+    total = 0.0
+    while total < st.rank():  # because
+        total += 1.0
+    C.value = total  # here
+
+
+@wrong(RankError, "`st.shift_ranks` runs under")
+def message_of_some_batches(x, ids):
+    for rows in st.batches(st.shard(x), size=6):  # because
+        if rows[0, 0] > 0:
+            x = x + st.sum(st.shift_ranks(rows))  # here
+    return x
+
+
+@wrong(RankError, "random numbers of shape (12, 3) are drawn for local values", "`shard=0`", local="x")
+def equal_noise(x, ids):  # because
+    return x + st.random.normal(x.shape)  # here
+
+
+@wrong(RankError, "batch norm of a local array has the statistics of the rows of one rank", "`nn.SyncBatchNorm`", local="x")
+def norm_of_the_rows_of_a_rank(x, ids):  # because
+    return NORM(x)  # here
+
+
+@wrong(RankError, "a file of local values needs the number of the rank", "st.rank()", local="x")
+def one_file_of_all_ranks(x, ids):  # because
+    st.save("rows.safetensors", {"x": x})  # here
+
+
 # ---- the tests ------------------------------------------------------------------------------------
 
 
@@ -362,7 +415,7 @@ def test_wrong_program_is_an_error_with_both_lines(case: Wrong, ranks: int) -> N
 
 
 def test_there_are_enough_wrong_programs() -> None:
-    assert len(CASES) >= 30
+    assert len(CASES) >= 40
 
 
 def test_right_programs_are_no_errors(ranks: int) -> None:

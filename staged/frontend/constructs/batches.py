@@ -70,7 +70,7 @@ class Batches(StagedIterable):
                 where=here(),
                 hint="pad the last batch with `drop_last=False, mask=True`",
             )
-        self.arrays, self.ranks = _whole(arrays, size)
+        self.arrays, self.parts = _whole(arrays, size)
         rows = {array.shape[0] if array.shape else None for array in self.arrays}
         first = rows.pop() if len(rows) == 1 else None
         if first is None:
@@ -89,7 +89,7 @@ class Batches(StagedIterable):
         self.generator = generator
         self.order: Any = None
         left = self.rows % self.size
-        if self.ranks > 1 and not (drop_last or mask or left == 0):
+        if self.parts is not None and self.parts > 1 and not (drop_last or mask or left == 0):
             raise StagingError(
                 "batches of sharded arrays have equal sizes on all ranks: the rows left over need padding",
                 where=here(),
@@ -171,7 +171,7 @@ class Batches(StagedIterable):
 
     def _part(self, batch: Any) -> Any:
         """The rows of a batch that belong to this rank."""
-        return batch if self.ranks == 1 else part_of(batch, 0, self.ranks)
+        return batch if self.parts is None else part_of(batch, 0, self.parts)
 
 
 def _as_array(array: Any) -> Any:
@@ -180,8 +180,8 @@ def _as_array(array: Any) -> Any:
     return np.asarray(array)
 
 
-def _whole(arrays: Sequence[Any], size: int) -> tuple[list[Any], int]:
-    """The arrays, or if they are parts of `st.shard` the whole arrays, and the number of parts."""
+def _whole(arrays: Sequence[Any], size: int) -> tuple[list[Any], int | None]:
+    """The arrays, and None. If they are parts of `st.shard`, the whole arrays and the number of parts."""
     wholes: list[Any] = [whole_of(array) for array in arrays]
     if all(whole is None for whole in wholes):
         for number, array in enumerate(arrays):
@@ -192,7 +192,7 @@ def _whole(arrays: Sequence[Any], size: int) -> tuple[list[Any], int]:
                     where=here(),
                     hint="call `st.shard` last: `st.shard(x / 255)`",
                 )
-        return [_as_array(array) for array in arrays], 1
+        return [_as_array(array) for array in arrays], None
     for number, whole in enumerate(wholes):
         if whole is None:
             raise StagingError(

@@ -134,7 +134,7 @@ def equal_draws(op: Op, shape: Shape, cause: Cause) -> StagedError:
     return RankError(
         f"random numbers of shape {shape_text(shape)} are drawn for local values{batch}: all ranks would draw the same",
         where=op.where,
-        details=(f"the values are local: {cause}",),
+        details=(f"a value that uses them is local: {cause}",),
         hint="draw other numbers on each rank with `shard=0`; for equal numbers, use an argument or a Variable",
     )
 
