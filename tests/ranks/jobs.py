@@ -32,12 +32,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RESULTS = "STAGED_TEST_RANKS"
 """The folder to which the ranks of `results_of` write."""
-OPENMPI = {
+MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "200",
 }
-"""Open MPI as root, and with more ranks than cores. MPICH needs no variables."""
+"""Open MPI as root, and both libraries with more ranks than cores: a rank of MPICH that waits leaves the core to others."""
 
 NUMBERS = [2, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (3, 4))]
 """The numbers of ranks of a test: CI runs the first one, `make ranks` all of them."""
@@ -70,7 +72,7 @@ def mpiexec() -> str | None:
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of the ranks: this checkout is first on the path, and each rank has one thread."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
-    return {**os.environ, **OPENMPI, "PYTHONPATH": path, "STAGED_NUM_THREADS": "1", **(changes or {})}
+    return {**os.environ, **MPI, "PYTHONPATH": path, "STAGED_NUM_THREADS": "1", **(changes or {})}
 
 
 def start(

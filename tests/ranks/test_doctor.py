@@ -36,7 +36,7 @@ def other(tmp_path, monkeypatch):
 
 @pytest.mark.core
 def test_compiler_launcher_and_library_of_one_mpi_are_found(monkeypatch):
-    for name, value in jobs.OPENMPI.items():
+    for name, value in jobs.MPI.items():
         monkeypatch.setenv(name, value)
     found, problem = system.mpi()
     assert problem == ""

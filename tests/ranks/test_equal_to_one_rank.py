@@ -69,6 +69,13 @@ def test_rows_left_over_are_padded_with_weight_zero(count: int) -> None:
 
 
 @ranks
+def test_batches_of_local_arrays_are_rows_of_each_rank() -> None:
+    expected = training.case_own_rows()
+    for found in on(2)["case_own_rows"]:
+        np.testing.assert_array_equal(found, np.concatenate([expected, expected + 100.0], axis=1))
+
+
+@ranks
 @pytest.mark.parametrize("case", [*NETWORKS, "samples", "shared_draws", "padded"])
 def test_one_rank_has_the_bits_of_the_program_without_ranks(case: str) -> None:
     (found,) = on(1)[f"case_{case}"]

@@ -13,6 +13,7 @@ import staged as st
 from examples.char_lstm.model import CharLSTM
 from examples.gpt2.model import GPT2, Config
 from staged import nn, optim
+from staged.base.launcher import this_job
 
 ROWS, SIZE = 48, 12
 """Rows of the data, and of a batch: 1, 2, 3 and 4 ranks divide them."""
@@ -229,3 +230,17 @@ def case_padded(sharded: bool = True) -> Any:
     st.seed(8)
     x = np.random.default_rng(8).normal(size=(LEFT_OVER, 2))
     return np.asarray(mean_of_all(x, np.array([1.0, 2.0]), sharded))
+
+
+@st.function(local=("x",))
+def batches_of_own_rows(x: Any) -> Any:
+    """Batches of the rows of each rank, which are the argument's."""
+    found = st.zeros((3, 2), dtype=st.f64)
+    for step, rows in enumerate(st.batches(x, size=2, shuffle=True)):
+        found[step] = rows
+    return st.all_gather(found, axis=1)
+
+
+def case_own_rows() -> Any:
+    st.seed(11)
+    return np.asarray(batches_of_own_rows(np.arange(6.0) + 100.0 * this_job().rank))
