@@ -21,15 +21,3 @@ def test_derivatives_of_collectives_are_those_of_differences(case):
 @pytest.mark.parametrize("case", jobs.names_of(CONTROL_FLOW))
 def test_derivatives_of_control_flow_are_those_of_differences(case):
     jobs.results_of(CONTROL_FLOW, 2)[case]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("case", jobs.names_of(PLAIN))
-def test_derivatives_on_4_ranks_are_those_of_differences(case):
-    jobs.results_of(PLAIN, 4)[case]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("case", jobs.names_of(CONTROL_FLOW))
-def test_derivatives_of_control_flow_on_3_ranks_are_those_of_differences(case):
-    jobs.results_of(CONTROL_FLOW, 3)[case]
