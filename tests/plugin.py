@@ -13,6 +13,7 @@ import importlib
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -258,6 +259,11 @@ def pytest_configure(config: pytest.Config) -> None:
     cache = os.environ.setdefault("STAGED_CACHE_DIR", str(config.rootpath / ".pytest_cache" / "programs"))
     # The libraries that `staged` builds there have the same keys: tests of the device alone do not build them again.
     os.environ.setdefault("CUDA_EMULATOR_CACHE", str(Path(cache) / "programs"))
+    if "STAGED_TEST_RESULTS" not in os.environ:  # in the process that starts the workers: jobs of ranks run once for all
+        shared = tempfile.TemporaryDirectory(prefix="staged-results-")
+        os.environ["STAGED_TEST_RESULTS"] = shared.name
+        config.add_cleanup(shared.cleanup)
+        config.add_cleanup(lambda: os.environ.pop("STAGED_TEST_RESULTS"))
     torch_reference.RUNNING = torch_reference.Records(
         config.getoption("--all"), config.getoption("--record-references")
     )

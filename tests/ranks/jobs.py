@@ -11,6 +11,7 @@ Without `mpiexec` the test skips with a reason.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import os
 import pickle
@@ -18,7 +19,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Mapping
@@ -178,11 +178,20 @@ def read(path: Path) -> dict[str, Any]:
 
 @cache
 def results_of(module: str, ranks: int, limit: float = 240.0) -> Results:
-    """Run the functions `case_*` of a module on a number of ranks, once per session."""
-    with tempfile.TemporaryDirectory(prefix="staged-ranks-") as folder:
+    """Run the functions `case_*` of a module on a number of ranks, once per session for all workers."""
+    folder = Path(os.environ["STAGED_TEST_RESULTS"], f"{module}-{ranks}")
+    folder.mkdir(exist_ok=True)
+    with (folder / "done").open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        text = file.read()
+        if text:
+            return Results(folder, ranks, pickle.loads(text))
         # The cases are many programs of few elements: compiling them needs most of the time.
-        done = run(Path(__file__), ranks, module, changes={RESULTS: folder, "STAGED_CFLAGS": "-O0"}, limit=limit)
-        return Results(Path(folder), ranks, done)
+        changes = {RESULTS: str(folder), "STAGED_CFLAGS": "-O0"}
+        done = run(Path(__file__), ranks, module, changes=changes, limit=limit)
+        pickle.dump(done, file)
+        return Results(folder, ranks, done)
 
 
 def names_of(module: str) -> list[str]:
