@@ -77,7 +77,9 @@ def test_each_rank_prints_its_own_values_and_rank_0_the_others(tmp_path):
     program.write_text(PROGRAM)
     done = jobs.run(program, 2, str(tmp_path), limit=60).check()
     shared = [line for line in done.stdout.splitlines() if line.strip() and not line.startswith(("[rank", " "))]
-    assert shared == ALL.splitlines()
+    bars = [line for line in shared if line.startswith("100% [")]
+    assert len(bars) <= 1  # Open MPI gives ranks a terminal, on which rank 0 shows its bar
+    assert [line for line in shared if line not in bars] == ALL.splitlines()
     for rank, own in enumerate((15.0, 51.0)):
         found = lines_of(done.stdout, rank)
         expected = [f"own {own:.1f}", f"own {own} again {own}", f"helped {own}"]
