@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import staged as st
 from staged.backends.cpu.contraction.matmul import emit_matmul
 from staged.backends.cpu.contraction.matmul_plan import merged
 from staged.backends.cpu.contraction.multiply import FINISH, ITEMS, NEXT_TILE, PANELS, SIZES
@@ -242,3 +243,24 @@ def test_heads_of_support_functions_fit_into_the_columns() -> None:
     words = {"$V": "f64v", "INLINE": "inline __attribute__((always_inline))"}
     texts = [snippet_of(vector_of(PORTABLE, f64), "head", text, words).text for text in (SIZES, ITEMS, PANELS, FINISH, NEXT_TILE)]
     assert max(len(line) for text in texts for line in text.splitlines()) <= 120
+
+
+def test_variables_of_an_epilogue_are_apart_from_the_arrays() -> None:
+    """The array and two variables have the name `t`."""
+
+    def f(x, r, keep):
+        t = st.tanh(x + r)
+        z = t @ r
+        found = []
+        for k in range(2):
+            x = st.where(keep[k], z, x)
+            t = st.tanh(x + r)
+            found.append(t * t - t)
+        return found
+
+    x = np.random.default_rng(0).standard_normal((12, 12))
+    given = x, x.T.copy(), np.array([True, False])
+    with st.eager():
+        expected = f(*given)
+    for found, wanted in zip(st.function(f)(*given), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-13)

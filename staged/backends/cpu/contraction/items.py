@@ -196,6 +196,9 @@ def support_with_sizes(
     )
 
 
+_NUMBER = re.compile(r"_\d+$")
+
+
 def finished(
     spec: MatmulSpec | Conv2dSpec,
     parameters: Mapping[str, Variable],
@@ -225,10 +228,14 @@ def finished(
     found: dict[Variable, Expr] = dict(zip(given[len(sizes) :], passed, strict=True))
     names = Names()
     names.used |= {*parameters, tile.text, "sizes"}
-    taken = {*names.used}
+    named: dict[str, str] = {}
     for variable in (*given[: len(sizes)], *declared_variables(body)):
-        if variable.text in taken:
-            found[variable] = Variable(names.fresh("sums" if variable.text == "tile" else variable.text), variable.type)
+        text = variable.text
+        if text not in named:
+            hint = text if text not in names.used else "sums" if text == "tile" else _NUMBER.sub("", text)
+            named[text] = names.fresh(hint)
+        if named[text] != text:
+            found[variable] = Variable(named[text], variable.type)
     first: dict[CType, list[tuple[Variable, Expr]]] = {}
     for variable, size in zip(given, sizes, strict=False):
         if isinstance(size, Literal) or variable in stops:
