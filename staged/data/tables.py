@@ -26,7 +26,7 @@ def read_csv(
 
     A column of integers is i64, one of numbers f64 (a field that is `missing` is NaN, which makes integers f64), any
     other an array of texts. Quoted fields may have delimiters and ends of line in them. UTF-8, with or without a mark.
-    `mapped` writes the columns to temporary files, which are read as they are used. On many ranks,
+    `mapped` writes the columns to temporary files. A program reads what it uses. On many ranks,
     `st.batches(st.shard(x), ...)` of a mapped column reads the rows of each rank only.
     Raises: DataError, with the line, for a row of another length, for two columns of one name, for a file without rows
     or that cannot be read.
@@ -52,7 +52,10 @@ def read_csv(
                 name: np.memmap(stream, dtype, "r") for name, stream, dtype in zip(names, streams, dtypes, strict=True)
             }
         except OSError as error:
-            raise DataError(f"the columns of {file} cannot be written to temporary files: {error.strerror}") from error
+            raise DataError(
+                f"the columns of {file} cannot be written to temporary files: {error.strerror}",
+                hint="set `TMPDIR` to a folder with enough room",
+            ) from error
 
 
 def _opened(file: Path, delimiter: str, header: bool) -> tuple[list[str], Iterator[list[str]]]:

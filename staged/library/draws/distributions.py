@@ -258,8 +258,8 @@ def gumbel_softmax(
 ) -> Array:
     """softmax((logits + g) / tau) along `axis`, with numbers g of Gumbel's distribution. torch `gumbel_softmax`.
 
-    With `hard`, the result is 1 for the largest element and 0 for others. The derivative is that of the softmax. `shard`
-    is that of `random.uniform`.
+    With `hard`, the result is 1 for the largest element and 0 for others. The derivative is that of the softmax.
+    `shard` is that of `random.uniform`.
     Source: Jang, Gu and Poole, Categorical reparameterization with Gumbel-softmax, 2017.
     """
     array = as_float(logits)
@@ -278,7 +278,7 @@ def gumbel_softmax(
 def categorical(logits: Any, shape: Any = (), *, generator: Any = None, shard: int | None = None) -> Array:
     """Classes, as i64, drawn with the probabilities softmax(logits) along the last axis. JAX `random.categorical`.
 
-    Shapes: logits (..., classes); the result is `shape` + (...). `shard`, an axis of the result, is that of `uniform`.
+    Shapes: logits (..., classes); the result is `shape` + (...). `shard` is that of `uniform`.
     """
     array = as_float(logits)
     if not array.ndim or array.shape[-1] == 0:

@@ -219,7 +219,7 @@ def row_axis(name: str, shard: int | None, ndim: int) -> int | None:
         return None
     axis = axis_of(shard, ndim, f"random.{name}")
     if axis == ndim - 1:
-        raise shape_error(f"random.{name}: ranks share no axis of rows, got `shard={shard}`")
+        raise shape_error(f"random.{name}: ranks share an axis before the last, got `shard={shard}`", hint="`shard=0`")
     return axis
 
 

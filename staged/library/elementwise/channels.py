@@ -136,9 +136,7 @@ def _kept(name: str, array: Array, p: Any, lead: int, generator: Any, shard: int
     """A mask of one bool for all elements behind the first `lead` axes, of which ranks may share one."""
     axis = None if shard is None else axis_of(shard, array.ndim, name)
     if axis is not None and axis >= lead:
-        raise shape_error(
-            f"{name}: ranks share an axis before the {array.ndim - lead} of a channel, got `shard={shard}`"
-        )
+        raise shape_error(f"{name}: ranks share an axis of rows or channels, got `shard={shard}`", hint="`shard=0`")
     return bernoulli(1.0 - p, (*array.shape[:lead], *[1] * (array.ndim - lead)), generator=generator, shard=axis)
 
 
@@ -153,8 +151,8 @@ def dropout1d(
 ) -> Array:
     """In training, zero each channel of (N, C, L) or (C, L) with probability `p`; scale the others by 1 / (1 - p).
 
-    `shard` is that of `dropout`, for rows or channels. torch `nn.functional.dropout1d`. Source: Tompson et al., Efficient
-    object localization, 2015.
+    `shard` is that of `dropout`, for rows or channels. torch `nn.functional.dropout1d`.
+    Source: Tompson et al., Efficient object localization, 2015.
     """
     return _channel_dropout("dropout1d", x, p, training, (2, 3), generator, shard)
 
