@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from staged.errors import ArgumentError, ShapeError
+from staged.ir.sizes import exact_quotient
 from staged.ir.types import TensorType, bool_, i64
 from staged.ops.array import Array, StagedArray
 from staged.ops.choice import where
@@ -81,13 +82,14 @@ def all_reduce(x: Any, by: str = "sum") -> Array:
 def _rows(x: Array, axis: int, count: int, name: str) -> Array:
     """The array with `axis` in `count` equal parts, which become the first axis."""
     size = x.shape[axis]
-    if not isinstance(size, int) or size % count:
+    rows = exact_quotient(size, count)
+    if rows is None:
         raise ShapeError(
             f"{name} needs a size that {count} ranks divide, got {size} for axis {axis} of {x.type}",
             where=here(),
             hint=f"pad the axis, or drop its last elements: `x[: n - n % {count}]`",
         )
-    split = reshape(x, (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :]))
+    split = reshape(x, (*x.shape[:axis], count, rows, *x.shape[axis + 1 :]))
     return moveaxis(split, axis, 0)
 
 
@@ -150,8 +152,7 @@ def shard(x: Any, axis: int = 0) -> Array:
     """
     array, count = as_array(x), static_ranks()
     at = axis_of(axis, array.ndim, "shard")
-    size = array.shape[at]
-    if at == 0 and count > 1 and not (isinstance(size, int) and size % count == 0):
+    if at == 0 and exact_quotient(array.shape[0], count) is None:
         return UnevenPart(array, count)
     return part_of(array, at, count)
 

@@ -62,10 +62,11 @@ def test_batches_masks_and_random_numbers_have_the_bits_of_one_rank(count: int, 
 
 
 @ranks
+@pytest.mark.parametrize("case", ["padded", "dimension"])
 @pytest.mark.parametrize("count", NUMBERS)
-def test_rows_left_over_are_padded_with_weight_zero(count: int) -> None:
-    for found in on(count)["case_padded"]:
-        np.testing.assert_allclose(found, alone("padded"), rtol=1e-13)
+def test_rows_left_over_are_padded_and_rows_may_be_a_dimension(count: int, case: str) -> None:
+    for found in on(count)[f"case_{case}"]:
+        np.testing.assert_allclose(found, alone(case), rtol=1e-13)
 
 
 @ranks

@@ -232,6 +232,18 @@ def case_padded(sharded: bool = True) -> Any:
     return np.asarray(mean_of_all(x, np.array([1.0, 2.0]), sharded))
 
 
+@st.function(dims={"x": ("12 * N", 3)}, static=("sharded",))
+def slope_of_rows(x: Any, w: Any, sharded: bool) -> Any:
+    """A gradient by all rows, whose number is a dimension."""
+    rows = shard(x, sharded)
+    return st.grad(lambda w: mean(st.mean(st.tanh(rows @ w)), sharded))(w)
+
+
+def case_dimension(sharded: bool = True) -> Any:
+    x = np.random.default_rng(3).normal(size=(60, 3))
+    return np.stack([slope_of_rows(x[:rows], np.ones(3), sharded) for rows in (12, 36, 60)])
+
+
 @st.function(local=("x",))
 def batches_of_own_rows(x: Any) -> Any:
     """Batches of the rows of each rank, which are the argument's."""
