@@ -89,7 +89,7 @@ class Batches(StagedIterable):
         self.generator = generator
         self.order: Any = None
         left = self.rows % self.size
-        if self.parts is not None and self.parts > 1 and not (drop_last or mask or left == 0):
+        if (self.parts or 1) > 1 and not (drop_last or mask or left == 0):
             raise StagingError(
                 "batches of sharded arrays have equal sizes on all ranks: the rows left over need padding",
                 where=here(),

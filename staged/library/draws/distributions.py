@@ -22,6 +22,7 @@ from staged.library.draws.random import (
     normal,
     permutation,
     row_axis,
+    shared_axis,
     uniform,
 )
 from staged.library.elementwise.activations import softmax
@@ -38,7 +39,6 @@ from staged.ops.index import take
 from staged.ops.promote import (
     as_array,
     as_float,
-    axis_of,
     broadcast_shapes,
     cast,
     check_argument,
@@ -287,7 +287,7 @@ def categorical(logits: Any, shape: Any = (), *, generator: Any = None, shard: i
         isfinite(max_(array, -1)), "random.categorical: logits are numbers or -inf, and one of each row is above that"
     )
     whole = (*static_shape(shape, "random.categorical"), *array.shape)
-    axis = None if shard is None else axis_of(shard, len(whole) - 1, "random.categorical")
+    axis = shared_axis("random.categorical", shard, len(whole) - 1)
     draws = gumbel(whole, dtype=f64, generator=generator, shard=axis)
     return argmax(cast(array, f64) + draws, -1)
 

@@ -213,11 +213,14 @@ def drawn(op: Primitive, operands: Sequence[Array], shape: Shape, shard: int | N
     return parts_drawn(draw, op.name, shape, shard)
 
 
+def shared_axis(name: str, shard: int | None, ndim: int) -> int | None:
+    """`shard` counted from the front."""
+    return None if shard is None else axis_of(shard, ndim, name)
+
+
 def row_axis(name: str, shard: int | None, ndim: int) -> int | None:
     """`shard` counted from the front, for draws of rows, which ranks cannot share: the last axis."""
-    if shard is None:
-        return None
-    axis = axis_of(shard, ndim, f"random.{name}")
+    axis = shared_axis(f"random.{name}", shard, ndim)
     if axis == ndim - 1:
         raise shape_error(f"random.{name}: ranks share an axis before the last, got `shard={shard}`", hint="`shard=0`")
     return axis
@@ -418,7 +421,7 @@ def _of_three_words(key: list[Array], shape: Shape, span: Array, shard: int | No
 
     The long multiplication of numbers of 32-bit digits.
     """
-    axis = None if shard is None else axis_of(shard, len(shape), "random.integers")
+    axis = shared_axis("random.integers", shard, len(shape))
     words = cast(drawn(_bits_op, key, (*shape, 3), axis), u64)
     low, high = span & LOW_WORD, bitwise_right_shift(span, 32)
     digits, parts, carry = [words[..., place] for place in range(3)], [], as_array(0, u64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from staged.library.draws.random import bernoulli, uniform
+from staged.library.draws.random import bernoulli, shared_axis, uniform
 from staged.ops.array import Array
 from staged.ops.choice import select, where
 from staged.ops.contraction import matmul
@@ -13,7 +13,6 @@ from staged.ops.elementwise import pow_, square
 from staged.ops.promote import (
     as_array,
     as_float,
-    axis_of,
     broadcast,
     cast,
     check_argument,
@@ -134,7 +133,7 @@ def _dropped(name: str, array: Array, p: Any, training: Any, lead: int, generato
 
 def _kept(name: str, array: Array, p: Any, lead: int, generator: Any, shard: int | None) -> Array:
     """A mask of one bool for all elements behind the first `lead` axes, of which ranks may share one."""
-    axis = None if shard is None else axis_of(shard, array.ndim, name)
+    axis = shared_axis(name, shard, array.ndim)
     if axis is not None and axis >= lead:
         raise shape_error(f"{name}: ranks share an axis of rows or channels, got `shard={shard}`", hint="`shard=0`")
     return bernoulli(1.0 - p, (*array.shape[:lead], *[1] * (array.ndim - lead)), generator=generator, shard=axis)
